@@ -1,15 +1,8 @@
 //! Chapters: what to read before, and beside, the pages of the types.
 
 use std::error::Error;
-#[cfg(feature = "testing")]
-use std::time::Duration;
 
-use crate::framework::CuratorFramework;
-#[cfg(feature = "testing")]
-use crate::{
-    framework::{CuratorFrameworkFactory, RetryOneTime},
-    testing::TestingServer,
-};
+use crate::framework::client::core::CuratorFramework;
 
 /// A chapter, whose links go to what stands at the crate's root.
 macro_rules! chapter {
@@ -34,9 +27,11 @@ chapter!(porting, "../docs/porting.md");
 pub fn example(example: impl FnOnce(&CuratorFramework) -> Result<(), Box<dyn Error>>) {
     #[cfg(feature = "testing")]
     {
+        use crate::framework::{client::builder::CuratorFrameworkFactory, config::retry::RetryOneTime};
+
         let run = || {
-            let server = TestingServer::start()?;
-            let retry = RetryOneTime::new(Duration::from_millis(100));
+            let server = crate::testing::TestingServer::start()?;
+            let retry = RetryOneTime::new(std::time::Duration::from_millis(100));
             let client = CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
             client.start()?;
             example(&client)

@@ -92,12 +92,25 @@ pub mod unversioned;
 pub use base::telemetry::{Acquires, Connections, Losses, Metrics, Requests, Times};
 pub use error::{Error, ErrorCode, LostReason, Result};
 pub use framework::{
-    AclProvider, BoundedExponentialBackoffRetry, Builder, ConnectionState, ConnectionStateErrorPolicy,
-    CreatorAllAclProvider, CuratorFramework, CuratorFrameworkFactory, CuratorFrameworkState, DeadlineEvent,
-    DefaultAclProvider, EnsembleProvider, ExponentialBackoffRetry, FixedEnsembleProvider, HoldState, ListenerId,
-    RetryForever, RetryNTimes, RetryOneTime, RetryPolicy, RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
-    StateChanges, Transaction, TransactionCheckBuilder, TransactionCreateBuilder, TransactionDeleteBuilder,
-    TransactionResult, TransactionSetDataBuilder, operations,
+    client::{
+        builder::{Builder, CuratorFrameworkFactory},
+        core::{CuratorFramework, CuratorFrameworkState, ListenerId},
+    },
+    config::{
+        acl::{AclProvider, CreatorAllAclProvider, DefaultAclProvider},
+        ensemble::{EnsembleProvider, FixedEnsembleProvider},
+        retry::{
+            BoundedExponentialBackoffRetry, ExponentialBackoffRetry, RetryForever, RetryNTimes, RetryOneTime,
+            RetryPolicy, RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
+        },
+    },
+    events::connection_state::{ConnectionState, ConnectionStateErrorPolicy},
+    held::changes::{DeadlineEvent, HoldState, StateChanges},
+    operations,
+    transaction::{
+        Transaction, TransactionCheckBuilder, TransactionCreateBuilder, TransactionDeleteBuilder, TransactionResult,
+        TransactionSetDataBuilder,
+    },
 };
 pub use locks::{
     AcquireOptions, Caching, CancelLeadership, CloseMode, Deadline, Decision, EntryMode, EntryState, FencingChecker,

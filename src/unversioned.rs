@@ -34,7 +34,7 @@
 //! ```
 
 pub use crate::{
-    base::telemetry::counters::SessionCounters,
+    base::telemetry::counters::Counters as SessionCounters,
     proto::{
         request::Request,
         response::Response,

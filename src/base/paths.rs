@@ -3,7 +3,7 @@
 //! The caller sees paths inside the namespace, the server sees them behind chroot and namespace. The two are different
 //! types here, because a prefix that is applied twice deletes or locks another node than was meant.
 
-use std::{borrow::Borrow, fmt};
+use std::fmt;
 
 use crate::error::{Error, Result};
 
@@ -40,30 +40,9 @@ fn is_forbidden(c: char) -> bool {
     matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
 
-/// The path of a child. The slash between the two may be missing or stand on either side; an empty child is the parent.
-pub(crate) fn join(parent: &str, child: &str) -> String {
-    let parent = parent.strip_suffix('/').unwrap_or(parent);
-    let child = child.strip_prefix('/').unwrap_or(child);
-    if child.is_empty() && !parent.is_empty() { parent.to_owned() } else { [parent, "/", child].concat() }
-}
-
-/// The path above; `None` for the root.
-pub(crate) fn parent_of(path: &str) -> Option<&str> {
-    match path.rsplit_once('/')? {
-        ("", "") => None,
-        ("", _) => Some("/"),
-        (parent, _) => Some(parent),
-    }
-}
-
 /// The last name of a path; empty for the root.
 pub(crate) fn name_of(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
-}
-
-/// The paths above, from the top, without the root and without the path itself: `/a` and `/a/b` for `/a/b/c`.
-pub(crate) fn ancestors(path: &str) -> impl Iterator<Item = &str> {
-    path.match_indices('/').skip(1).filter_map(|(end, _)| path.get(..end))
 }
 
 /// A path as the server sees it: chroot and namespace in front.
@@ -86,7 +65,11 @@ impl ServerPath {
 
     /// The path above; `None` for the server's root.
     pub(crate) fn parent(&self) -> Option<ServerPath> {
-        parent_of(&self.0).map(ServerPath::from_server)
+        match self.0.rsplit_once('/')? {
+            ("", "") => None,
+            ("", _) => Some(ServerPath::from_server("/")),
+            (parent, _) => Some(ServerPath::from_server(parent)),
+        }
     }
 
     /// The last name; empty for the server's root.
@@ -94,26 +77,23 @@ impl ServerPath {
         name_of(&self.0)
     }
 
-    /// The path of a child.
+    /// The path of a child. The slash between the two may be missing or stand on either side; an empty child is the parent.
     pub(crate) fn join(&self, child: &str) -> ServerPath {
-        ServerPath(join(&self.0, child))
+        let parent = self.0.strip_suffix('/').unwrap_or(&self.0);
+        let child = child.strip_prefix('/').unwrap_or(child);
+        let is_self = child.is_empty() && !parent.is_empty();
+        ServerPath(if is_self { parent.to_owned() } else { [parent, "/", child].concat() })
     }
 
-    /// The paths above, from the top, without the server's root and without the path itself.
+    /// The paths above, from the top, without the server's root and without the path itself: `/a` and `/a/b` for `/a/b/c`.
     pub(crate) fn ancestors(&self) -> impl Iterator<Item = ServerPath> {
-        ancestors(&self.0).map(ServerPath::from_server)
+        self.0.match_indices('/').skip(1).filter_map(|(end, _)| self.0.get(..end)).map(ServerPath::from_server)
     }
 }
 
 impl fmt::Display for ServerPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-impl Borrow<str> for ServerPath {
-    fn borrow(&self) -> &str {
-        &self.0
     }
 }
 
@@ -136,14 +116,12 @@ impl Prefix {
         if !chroot.is_empty() {
             validate_path(chroot)?;
         }
-        if namespace.is_empty() {
-            return Ok(Prefix { whole: chroot.to_owned(), chroot_length: chroot.len() });
-        }
         if let Some(rule) = broken_rule(&format!("/{namespace}")) {
             let rule = format!("with '/' in front it is a path, and {rule}");
             return Err(Error::InvalidArgument { name: "namespace", value: namespace.to_owned(), rule });
         }
-        Ok(Prefix { whole: format!("{chroot}/{namespace}"), chroot_length: chroot.len() })
+        let whole = if namespace.is_empty() { chroot.to_owned() } else { format!("{chroot}/{namespace}") };
+        Ok(Prefix { whole, chroot_length: chroot.len() })
     }
 
     /// Empty, or a path.
@@ -162,11 +140,7 @@ impl Prefix {
     /// [`Error::InvalidPath`] if ZooKeeper would refuse the caller's path.
     pub(crate) fn to_server(&self, client_path: &str) -> Result<ServerPath> {
         validate_path(client_path)?;
-        Ok(ServerPath(if client_path == "/" && !self.whole.is_empty() {
-            self.whole.clone()
-        } else {
-            format!("{}{client_path}", self.whole)
-        }))
+        Ok(ServerPath(self.whole.clone()).join(client_path))
     }
 
     /// The caller's form of a path of the server. A path outside of the prefix is left as it is.
@@ -277,7 +251,7 @@ mod tests {
             ("/", "", "/"),
             ("/", "/", "/"),
         ] {
-            assert_eq!(join(parent, child), joined, "{parent:?} and {child:?}");
+            assert_eq!(ServerPath::from_server(parent).join(child).as_str(), joined, "{parent:?} and {child:?}");
         }
     }
 
@@ -289,9 +263,6 @@ mod tests {
             ("/a/b", Some("/a"), "b", vec!["/a"]),
             ("/a/b/\u{fc}", Some("/a/b"), "\u{fc}", vec!["/a", "/a/b"]),
         ] {
-            assert_eq!(parent_of(path), parent, "{path}");
-            assert_eq!(name_of(path), name, "{path}");
-            assert_eq!(ancestors(path).collect::<Vec<_>>(), above, "{path}");
             let server_path = ServerPath::from_server(path);
             assert_eq!(server_path.parent().map(ServerPath::into_string).as_deref(), parent, "{path}");
             assert_eq!(server_path.name(), name, "{path}");
@@ -362,7 +333,8 @@ mod tests {
         fn no_text_panics(text in any::<String>()) {
             let _ = validate_path(&text);
             let _ = Prefix::new(&text, &text);
-            let _ = (parent_of(&text), name_of(&text), ancestors(&text).count(), join(&text, &text));
+            let path = ServerPath::from_server(text.as_str());
+            let _ = (path.parent(), path.name(), path.ancestors().count(), path.join(&text));
         }
 
         #[test]
@@ -374,15 +346,16 @@ mod tests {
                 let server = prefix.to_server(&path).unwrap();
                 prop_assert!(validate_path(server.as_str()).is_ok());
                 prop_assert_eq!(prefix.to_client(server.as_str()), path.clone());
-                prop_assert_eq!(join(&chroot, &prefix.acl_path(&server)), server.as_str());
+                prop_assert_eq!(ServerPath::from_server(chroot).join(&prefix.acl_path(&server)), server);
             }
         }
 
         #[test]
         fn parent_and_name_join_to_the_path(path in names()) {
-            let path = format!("/{path}");
-            prop_assert_eq!(join(parent_of(&path).unwrap(), name_of(&path)), path.clone());
-            prop_assert_eq!(ancestors(&path).last(), parent_of(&path).filter(|parent| *parent != "/"));
+            let path = ServerPath::from_server(format!("/{path}"));
+            let parent = path.parent().unwrap();
+            prop_assert_eq!(&parent.join(path.name()), &path);
+            prop_assert_eq!(path.ancestors().last(), Some(parent).filter(|parent| parent.as_str() != "/"));
         }
     }
 }

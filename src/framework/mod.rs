@@ -8,22 +8,3 @@ pub(crate) mod held;
 pub mod operations;
 pub(crate) mod transaction;
 pub(crate) mod znodes;
-
-pub use client::{
-    builder::{Builder, CuratorFrameworkFactory},
-    core::{CuratorFramework, CuratorFrameworkState, ListenerId},
-};
-pub use config::{
-    acl::{AclProvider, CreatorAllAclProvider, DefaultAclProvider},
-    ensemble::{EnsembleProvider, FixedEnsembleProvider},
-    retry::{
-        BoundedExponentialBackoffRetry, ExponentialBackoffRetry, RetryForever, RetryNTimes, RetryOneTime, RetryPolicy,
-        RetrySleeper, RetryUntilElapsed, SessionFailedRetryPolicy,
-    },
-};
-pub use events::connection_state::{ConnectionState, ConnectionStateErrorPolicy};
-pub use held::changes::{DeadlineEvent, HoldState, StateChanges};
-pub use transaction::{
-    Transaction, TransactionCheckBuilder, TransactionCreateBuilder, TransactionDeleteBuilder, TransactionResult,
-    TransactionSetDataBuilder,
-};

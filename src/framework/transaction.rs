@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    client::{
-        call::{Call, Failure},
-        core::CuratorFramework,
-    },
+    client::{call::Call, core::CuratorFramework},
     held::node::HeldNode,
 };
 use crate::{
@@ -87,24 +84,11 @@ impl CuratorFramework {
 #[must_use = "nothing is sent until commit()"]
 pub struct Transaction {
     client: CuratorFramework,
-    steps: Vec<TransactionStep>,
-    /// Locks whose znodes must exist.
-    guards: Vec<LockCheck>,
+    steps: Vec<Request>,
+    /// The paths of locks, and the znodes that must exist because of them.
+    guards: Vec<(String, Arc<HeldNode>)>,
     /// The error of the first invalid path.
     broken: Option<Error>,
-}
-
-#[derive(Debug, Clone)]
-struct TransactionStep {
-    /// The path as the caller sees it.
-    path: String,
-    op: Request,
-}
-
-#[derive(Debug, Clone)]
-struct LockCheck {
-    lock: String,
-    held: Arc<HeldNode>,
 }
 
 /// The result of one operation of a transaction. Java: `CuratorTransactionResult`.
@@ -156,13 +140,13 @@ impl Transaction {
 
     /// Makes the server refuse the transaction unless this znode, on which a lock stands, exists.
     pub(crate) fn guarded_by(mut self, lock: String, held: &Arc<HeldNode>) -> Transaction {
-        self.guards.push(LockCheck { lock, held: held.clone() });
+        self.guards.push((lock, held.clone()));
         self
     }
 
     fn add(mut self, path: &str, op: impl FnOnce(&CuratorFramework, ServerPath) -> Request) -> Transaction {
         match self.client.prefix.to_server(path) {
-            Ok(target) => self.steps.push(TransactionStep { path: path.to_owned(), op: op(&self.client, target) }),
+            Ok(target) => self.steps.push(op(&self.client, target)),
             Err(error) => self.broken = self.broken.or(Some(error)),
         }
         self
@@ -187,37 +171,23 @@ impl Transaction {
             return Err(error);
         }
         let Some(first) = self.steps.first() else { return Ok(Vec::new()) };
-        let call = self.client.call("transaction", &first.path, WaitBound::default());
-        call.retry(|session| match self.send(&call, session) {
-            Err(Failure { error, maybe_done: false }) => Err(error),
-            Err(Failure { error, .. }) => Ok(Err(error)),
-            Ok(results) => Ok(self.finish(&call, session, results)),
+        let path = self.client.prefix.to_client(first.path());
+        let call = self.client.call("transaction", &path, WaitBound::default());
+        // A name with a unique id: as long as it exists, it is this hold's znode.
+        let stands = |held: &HeldNode| Request::Check { path: held.path().as_str().to_owned(), version: -1 };
+        let ops: Vec<_> = self.guards.iter().map(|(_, held)| stands(held)).chain(self.steps.iter().cloned()).collect();
+        call.retry(|session| match call.reply_or_doubt(submit_one(session, Request::Multi(ops.clone()))) {
+            Err((error, false)) => Err(error),
+            Err((error, true)) => Ok(Err(error)),
+            Ok(reply) => Ok(self.finish(&call, session, reply)),
         })?
     }
 
-    fn send(
-        &self,
-        call: &Call<'_>,
-        session: &Arc<dyn Session>,
-    ) -> Result<Vec<Result<Response, Option<ErrorCode>>>, Failure> {
-        // A name with a unique id: as long as it exists, it is this hold's znode.
-        let stands = |guard: &LockCheck| Request::Check { path: guard.held.path().as_str().to_owned(), version: -1 };
-        let ops = self.guards.iter().map(stands).chain(self.steps.iter().map(|step| step.op.clone())).collect();
-        match call.reply_or_failure(submit_one(session, Request::Multi(ops)))? {
-            Response::Multi(results) => Ok(results),
-            other => Err(Failure { error: call.unexpected(&other), maybe_done: true }),
-        }
-    }
-
-    fn finish(
-        &self,
-        call: &Call<'_>,
-        session: &Arc<dyn Session>,
-        results: Vec<Result<Response, Option<ErrorCode>>>,
-    ) -> Result<Vec<TransactionResult>> {
-        if results.len() != self.guards.len() + self.steps.len() {
-            return Err(call.unexpected(&Response::Multi(results)));
-        }
+    fn finish(&self, call: &Call<'_>, session: &Arc<dyn Session>, reply: Response) -> Result<Vec<TransactionResult>> {
+        let results = match reply {
+            Response::Multi(results) if results.len() == self.guards.len() + self.steps.len() => results,
+            other => return Err(call.unexpected(&other)),
+        };
         if results.iter().any(Result::is_err) {
             let codes: Vec<_> = results.into_iter().map(|result| result.err().flatten()).collect();
             return Err(self.refused(session, &codes));
@@ -226,13 +196,14 @@ impl Transaction {
         Ok(of_steps.map(|(step, response)| self.result(step, response)).collect())
     }
 
-    fn result(&self, step: &TransactionStep, response: Response) -> TransactionResult {
+    fn result(&self, step: &Request, response: Response) -> TransactionResult {
         let (created, stat) = match response {
             Response::Created { path, .. } => (Some(self.client.prefix.to_client(&path)), None),
             Response::Stat(stat) => (None, Some(stat)),
             _ => (None, None),
         };
-        TransactionResult { operation: step.op.operation(), path: step.path.clone(), created, stat }
+        let path = self.client.prefix.to_client(step.path());
+        TransactionResult { operation: step.operation(), path, created, stat }
     }
 
     /// The first real code is the cause: the server gives 0 to those before it, and an inconsistency to those after it.
@@ -240,36 +211,35 @@ impl Transaction {
         let cause = codes.iter().enumerate().find_map(|(index, code)| code.map(|code| (index, code)));
         let (index, code) = cause.unwrap_or((self.guards.len(), ErrorCode::RuntimeInconsistency));
         let guards = self.guards.len();
-        if let Some(guard) = self.guards.get(index) {
-            return guard.refused(session, code);
+        if let Some((lock, held)) = self.guards.get(index) {
+            return refused_for(lock, held, session, code);
         }
         let (index, codes) = (index - guards, codes.iter().skip(guards).copied().collect());
         let step = self.steps.get(index);
         Error::TransactionFailed {
             index,
-            operation: step.map_or("transaction", |step| step.op.operation()),
-            path: step.map(|step| step.path.clone()).unwrap_or_default(),
+            operation: step.map_or("transaction", Request::operation),
+            path: step.map(|step| self.client.prefix.to_client(step.path())).unwrap_or_default(),
             code,
             codes,
         }
     }
 }
 
-impl LockCheck {
-    fn refused(&self, session: &Arc<dyn Session>, code: ErrorCode) -> Error {
-        if code != ErrorCode::NoNode {
-            return Error::Server { code, operation: "check", path: self.lock.clone() };
-        }
-        if Arc::ptr_eq(session, self.held.session()) {
-            // Tells the holder, too.
-            self.held.znode().seen(session.connection(), Err(SessionError::Server(ErrorCode::NoNode)));
-        } else if self.held.lost().is_none() {
-            // Another client may ask other servers: that says nothing of the lock.
-            return Error::Server { code, operation: "check", path: self.lock.clone() };
-        }
-        let reason = self.held.lost().unwrap_or(LostReason::NodeDeleted);
-        Error::LockLost { path: self.lock.clone(), reason }
+/// The error of a transaction that the server refused because of the znode of a lock.
+fn refused_for(lock: &str, held: &HeldNode, session: &Arc<dyn Session>, code: ErrorCode) -> Error {
+    let refused = Error::Server { code, operation: "check", path: lock.to_owned() };
+    if code != ErrorCode::NoNode {
+        return refused;
     }
+    if Arc::ptr_eq(session, held.session()) {
+        // Tells the holder, too.
+        held.znode().seen(session.connection(), Err(SessionError::Server(ErrorCode::NoNode)));
+    } else if held.lost().is_none() {
+        // Another client may ask other servers: that says nothing of the lock.
+        return refused;
+    }
+    Error::LockLost { path: lock.to_owned(), reason: held.lost().unwrap_or(LostReason::NodeDeleted) }
 }
 
 /// Adds a condition to a transaction.

@@ -8,7 +8,7 @@ use std::{
 
 use super::servers::{connect_string::ConnectString, resolver::KnownAddresses};
 use crate::{
-    base::telemetry::counters::SessionCounters,
+    base::telemetry::counters::Counters as SessionCounters,
     error,
     proto::{
         request::Request,

@@ -1,49 +1,58 @@
 //! All counters of one client, each in one place, and their names in the facade `metrics`.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, time::Duration};
 
-use super::instruments::{Counter, Gauge, Timer};
-use crate::{
-    error::{Error, LostReason},
-    proto::request::Request,
-};
+use super::instruments::{Counter, Gauge, Timer, Times};
+use crate::{error::LostReason, proto::request::Request};
 
-/// Counters that differ in one label: the numbers for a user, and the counters themselves.
+/// Numbers as a user reads them, and the instruments that count them: each in one line.
+macro_rules! numbers {
+    (
+        $(#[$doc:meta])* $public:ident, $(#[$private_doc:meta])* $vis:vis $private:ident:
+        $($(#[$field_doc:meta])* $field:ident: $read:ty = $instrument:ident($($arg:expr),*),)*
+    ) => {
+        $(#[$doc])*
+        #[non_exhaustive]
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct $public {
+            $($(#[$field_doc])* pub $field: $read,)*
+        }
+
+        $(#[$private_doc])*
+        #[derive(Debug)]
+        $vis struct $private {
+            $(pub(crate) $field: $instrument,)*
+        }
+
+        impl $private {
+            fn new() -> $private {
+                $private { $($field: $instrument::new($($arg),*),)* }
+            }
+
+            pub(crate) fn read(&self) -> $public {
+                $public { $($field: self.$field.read(),)* }
+            }
+        }
+    };
+}
+
+/// Counters that differ in one label.
 macro_rules! family {
     (
         $(#[$doc:meta])* $public:ident, $private:ident, $name:literal by $label:literal:
         $($(#[$field_doc:meta])* $field:ident,)*
     ) => {
-        $(#[$doc])*
-        #[non_exhaustive]
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub struct $public {
-            $($(#[$field_doc])* pub $field: u64,)*
+        numbers! {
+            $(#[$doc])*
+            #[derive(Copy)]
+            $public, pub(crate) $private:
+            $($(#[$field_doc])* $field: u64 = Counter($name, Some(($label, stringify!($field)))),)*
         }
 
         impl fmt::Display for $public {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let all = [$((stringify!($field), self.$field)),*];
-                for (place, (name, count)) in all.into_iter().enumerate() {
-                    let comma = if place == 0 { "" } else { ", " };
-                    write!(f, "{comma}{count} {}", name.replace('_', " "))?;
-                }
-                Ok(())
-            }
-        }
-
-        #[derive(Debug)]
-        pub(crate) struct $private {
-            $(pub(crate) $field: Counter,)*
-        }
-
-        impl $private {
-            fn new() -> $private {
-                $private { $($field: Counter::new($name, Some(($label, stringify!($field)))),)* }
-            }
-
-            pub(super) fn read(&self) -> $public {
-                $public { $($field: self.$field.read(),)* }
+                let all = [$(format!("{} {}", self.$field, stringify!($field).replace('_', " "))),*];
+                f.write_str(&all.join(", "))
             }
         }
     };
@@ -164,47 +173,83 @@ family! {
     session,
 }
 
-/// The numbers that a session counts for its client.
-///
-/// Sessions of your own hand each request to [`requested`](Self::requested), and have nothing else to do with it.
-///
-/// ```
-/// use curator_locks::unversioned::{Request, SessionConfig, Submission};
-///
-/// fn write(config: &SessionConfig, batch: &[Submission]) {
-///     for submission in batch {
-///         config.counters.requested(&submission.request); // Metrics::requests shows it
-///         // ... and put it on the wire
-///     }
-/// }
-/// # let counters = curator_locks::unversioned::SessionCounters::default();
-/// # counters.requested(&Request::Ping);
-/// ```
-#[derive(Debug)]
-pub struct SessionCounters {
-    pub(super) requests: RequestCounters,
-    /// Requests whose reply never came.
-    pub(crate) unanswered: Counter,
-    pub(super) heartbeats: Timer,
-    pub(super) late_heartbeats: Counter,
-    pub(crate) watches: Gauge,
-    pub(crate) watch_events: Counter,
+numbers! {
+    /// A client's numbers since it was made, for operators: [Running it](crate::docs::operations#what-to-alert-on) says
+    /// what to alert on.
+    ///
+    /// The numbers are read one after the other while others count, so two of them may differ by the events in between.
+    ///
+    /// ```
+    /// # curator_locks::docs::example(|client| {
+    /// client.create().for_path("/currency")?;
+    /// let metrics = client.metrics();
+    /// println!("{metrics}");
+    /// if metrics.losses.session_expired > 0 {
+    ///     eprintln!("the session timeout may be too short");
+    /// }
+    /// # Ok(()) });
+    /// ```
+    Metrics,
+    /// The counters of one client.
+    ///
+    /// Sessions of your own hand each request to [`requested`](Self::requested), and have nothing else to do with it.
+    ///
+    /// ```
+    /// use curator_locks::unversioned::{Request, SessionConfig, Submission};
+    ///
+    /// fn write(config: &SessionConfig, batch: &[Submission]) {
+    ///     for submission in batch {
+    ///         config.counters.requested(&submission.request); // Metrics::requests shows it
+    ///         // ... and put it on the wire
+    ///     }
+    /// }
+    /// # let counters = curator_locks::unversioned::SessionCounters::default();
+    /// # counters.requested(&Request::Ping);
+    /// ```
+    pub Counters:
+    /// How acquires ended.
+    acquires: Acquires = AcquireCounters(),
+    /// How long granted acquires took: from the call to its return, requests included. A thread that finds a kept znode
+    /// free ([`Acquires::cached`]) is not timed.
+    waits: Times = Timer("curator_locks_wait_seconds"),
+    /// How long a waiter took from the wake-up that ended its sleep to the grant: the lock was free for about this
+    /// long, plus the way of the wake-up. Threads that pass on a kept znode are not in it.
+    hand_overs: Times = Timer("curator_locks_hand_over_seconds"),
+    /// Locks held now; a lost one until its holder has released it. A znode that is kept counts once, in use or not.
+    held: u64 = Gauge("curator_locks_held"),
+    /// How long locks were held, up to the release or the loss; a znode that was kept counts once, for all its grants.
+    holds: Times = Timer("curator_locks_hold_seconds"),
+    /// Locks that were lost.
+    losses: Losses = LossCounters(),
+    /// How often a held lock was found [in doubt](crate::HoldState::InDoubt): after each reconnect until the server has
+    /// confirmed its znode, and with a listener also while the servers are silent.
+    doubts: u64 = Counter("curator_locks_doubts_total", None),
+    /// How often the connection got into each state.
+    connections: Connections = ConnectionCounters(),
+    /// Requests, by kind.
+    requests: Requests = RequestCounters(),
+    /// Requests whose reply never came, because the connection ended first: whether they were carried out is unknown.
+    requests_unanswered: u64 = Counter("curator_locks_requests_unanswered_total", None),
+    /// How long heartbeats took to be answered.
+    heartbeats: Times = Timer("curator_locks_heartbeat_seconds"),
+    /// Heartbeats answered after more than 0.3 of the session timeout, which is too late to keep locks from being in doubt,
+    /// and connections that ended before the answer to one.
+    heartbeats_late: u64 = Counter("curator_locks_heartbeats_late_total", None),
+    /// Watches now, on their way to the server or there.
+    watches: u64 = Gauge("curator_locks_watches"),
+    /// Watch events that have come.
+    watch_events: u64 = Counter("curator_locks_watch_events_total", None),
+    /// Clean-up jobs now: znodes that have to go, and are not known to be gone.
+    clean_up_jobs: u64 = Gauge("curator_locks_clean_up_jobs"),
 }
 
-impl Default for SessionCounters {
-    fn default() -> SessionCounters {
-        SessionCounters {
-            requests: RequestCounters::new(),
-            unanswered: Counter::new("curator_locks_requests_unanswered_total", None),
-            heartbeats: Timer::new("curator_locks_heartbeat_seconds"),
-            late_heartbeats: Counter::new("curator_locks_heartbeats_late_total", None),
-            watches: Gauge::new("curator_locks_watches"),
-            watch_events: Counter::new("curator_locks_watch_events_total", None),
-        }
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters::new()
     }
 }
 
-impl SessionCounters {
+impl Counters {
     /// A request is about to be sent.
     pub fn requested(&self, request: &Request) {
         let requests = &self.requests;
@@ -234,70 +279,8 @@ impl SessionCounters {
     pub(crate) fn heartbeat_answered(&self, took: Duration, is_late: bool) {
         self.heartbeats.record(took);
         if is_late {
-            self.late_heartbeats.count();
+            self.heartbeats_late.count();
         }
-    }
-
-    /// A connection ended before the answer to a heartbeat.
-    pub(crate) fn heartbeat_unanswered(&self) {
-        self.late_heartbeats.count();
-    }
-}
-
-/// All counters of one client.
-#[derive(Debug)]
-pub(crate) struct Counters {
-    pub(crate) acquires: AcquireCounters,
-    pub(crate) waits: Timer,
-    pub(crate) hand_overs: Timer,
-    pub(crate) held: Gauge,
-    pub(crate) holds: Timer,
-    pub(super) losses: LossCounters,
-    pub(crate) doubts: Counter,
-    pub(crate) connections: ConnectionCounters,
-    pub(crate) session: Arc<SessionCounters>,
-    pub(super) clean_up_jobs: Gauge,
-}
-
-impl Counters {
-    pub(crate) fn new() -> Arc<Counters> {
-        Arc::new(Counters {
-            acquires: AcquireCounters::new(),
-            waits: Timer::new("curator_locks_wait_seconds"),
-            hand_overs: Timer::new("curator_locks_hand_over_seconds"),
-            held: Gauge::new("curator_locks_held"),
-            holds: Timer::new("curator_locks_hold_seconds"),
-            losses: LossCounters::new(),
-            doubts: Counter::new("curator_locks_doubts_total", None),
-            connections: ConnectionCounters::new(),
-            session: Arc::default(),
-            clean_up_jobs: Gauge::new("curator_locks_clean_up_jobs"),
-        })
-    }
-
-    /// An acquire ended with the lock. Returns the outcome's name.
-    pub(crate) fn granted(&self, is_cached: bool) -> &'static str {
-        let (counter, outcome) =
-            if is_cached { (&self.acquires.cached, "cached") } else { (&self.acquires.granted, "granted") };
-        counter.count();
-        outcome
-    }
-
-    /// An acquire ended without the lock. Returns the outcome's name.
-    pub(crate) fn not_granted(&self, error: Option<&Error>) -> &'static str {
-        let (counter, outcome) = match error {
-            None | Some(Error::StillTaken { .. }) => (&self.acquires.timed_out, "timed_out"),
-            Some(Error::Cancelled { .. }) => (&self.acquires.cancelled, "cancelled"),
-            Some(_) => (&self.acquires.failed, "failed"),
-        };
-        counter.count();
-        outcome
-    }
-
-    /// Counts a clean-up job as long as the result lives.
-    pub(crate) fn clean_up_job(self: &Arc<Self>) -> CountedJob {
-        self.clean_up_jobs.add(1);
-        CountedJob(self.clone())
     }
 
     pub(crate) fn lost(&self, reason: LostReason) {
@@ -313,12 +296,20 @@ impl Counters {
     }
 }
 
-/// One clean-up job.
-#[derive(Debug)]
-pub(crate) struct CountedJob(Arc<Counters>);
-
-impl Drop for CountedJob {
-    fn drop(&mut self) {
-        self.0.clean_up_jobs.add(-1);
+/// One line for each number.
+impl fmt::Display for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "acquires:      {}", self.acquires)?;
+        writeln!(f, "waits:         {}", self.waits)?;
+        writeln!(f, "hand-overs:    {}", self.hand_overs)?;
+        writeln!(f, "held now:      {}", self.held)?;
+        writeln!(f, "holds:         {}", self.holds)?;
+        writeln!(f, "losses:        {}", self.losses)?;
+        writeln!(f, "doubts:        {}", self.doubts)?;
+        writeln!(f, "connection:    {}", self.connections)?;
+        writeln!(f, "requests:      {}, {} unanswered", self.requests, self.requests_unanswered)?;
+        writeln!(f, "heartbeats:    {}, {} late", self.heartbeats, self.heartbeats_late)?;
+        writeln!(f, "watches:       {} now, {} events", self.watches, self.watch_events)?;
+        write!(f, "clean-up jobs: {}", self.clean_up_jobs)
     }
 }

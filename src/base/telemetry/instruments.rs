@@ -1,16 +1,12 @@
-//! One counter, one gauge, one timer: relaxed atomics, and with the feature `metrics` the facade's as well.
+//! One counter, one gauge, one timer with what it reads: relaxed atomics, and with the feature `metrics` the facade's as well.
 //!
 //! The facade's handles are asked for once, as asking takes a lock and allocates.
 
 use std::{
+    fmt,
     sync::atomic::{AtomicI64, AtomicU64, Ordering},
     time::Duration,
 };
-
-use super::times::Times;
-
-/// The value of the facade's label, where there is one.
-pub(super) type Label = Option<(&'static str, &'static str)>;
 
 /// A number that grows. On a cache line of its own: threads that count something else must not wait for it.
 #[repr(align(64))]
@@ -23,7 +19,7 @@ pub(crate) struct Counter {
 
 impl Counter {
     #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "what the facade calls it"))]
-    pub(super) fn new(name: &'static str, label: Label) -> Counter {
+    pub(super) fn new(name: &'static str, label: Option<(&'static str, &'static str)>) -> Counter {
         Counter {
             value: AtomicU64::new(0),
             #[cfg(feature = "metrics")]
@@ -113,5 +109,53 @@ impl Timer {
     pub(super) fn read(&self) -> Times {
         let sum = Duration::from_micros(self.micros.load(Ordering::Relaxed));
         Times { count: self.count.load(Ordering::Relaxed), sum }
+    }
+}
+
+/// How often something happened since the client was made, and how long it took altogether. The histograms of the
+/// facade tell how the times are spread (feature `metrics`).
+///
+/// ```
+/// # use curator_locks::Times;
+/// fn is_slow(waits: &Times) -> bool {
+///     waits.mean().is_some_and(|wait| wait.as_secs() >= 10)
+/// }
+/// ```
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    /// How often it happened.
+    pub count: u64,
+    /// How long it took altogether.
+    pub sum: Duration,
+}
+
+impl Times {
+    /// How long it took on average; `None` if it never happened.
+    #[must_use]
+    pub fn mean(&self) -> Option<Duration> {
+        let nanos = self.sum.as_nanos().checked_div(u128::from(self.count))?;
+        Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
+}
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.mean() {
+            Some(mean) => write!(f, "{}, mean {mean:.1?}", self.count),
+            None => f.write_str("0"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_is_of_all_and_what_never_happened_has_none() {
+        let times = |count, micros| Times { count, sum: Duration::from_micros(micros) };
+        assert_eq!(times(4, 103).to_string(), "4, mean 25.8µs");
+        assert_eq!((times(0, 0).mean(), times(0, 0).to_string()), (None, "0".to_owned()));
     }
 }

@@ -3,16 +3,12 @@
 //! | open | for |
 //! |---|---|
 //! | `instruments` | one counter, one gauge, one timer |
-//! | `counters` | all counters of one client, and their names |
-//! | `snapshot` | the numbers as a user reads them |
-//! | `spans` | the spans of the feature `tracing`, and empty types without it |
+//! | `counters` | all counters of one client, their names, and the numbers as a user reads them |
+//! | `spans` | the spans of the feature `tracing` |
 
 pub(crate) mod counters;
 pub(crate) mod instruments;
-pub(crate) mod snapshot;
 pub(crate) mod spans;
-pub(crate) mod times;
 
-pub use counters::{Acquires, Connections, Losses, Requests};
-pub use snapshot::Metrics;
-pub use times::Times;
+pub use counters::{Acquires, Connections, Losses, Metrics, Requests};
+pub use instruments::Times;

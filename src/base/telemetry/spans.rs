@@ -1,53 +1,31 @@
-//! Spans of acquires and holds with the feature `tracing`; without it these types are empty, and nothing is done.
+//! Spans of acquires and holds with the feature `tracing`; without it nothing is traced.
 
 use std::fmt;
 
-/// One acquire, from the call to its return.
-#[derive(Debug)]
-pub(crate) struct AcquireSpan {
+/// Runs one acquire, from the call to its return: log messages in between belong to its span. `outcome` names how it ended.
+#[cfg_attr(not(feature = "tracing"), expect(unused_variables, reason = "what the span says"))]
+pub(crate) fn in_acquire_span<T>(
+    path: &str,
+    kind: &str,
+    acquire: impl FnOnce() -> T,
+    outcome: impl FnOnce(&T) -> &'static str,
+) -> T {
     #[cfg(feature = "tracing")]
-    span: tracing::Span,
-    #[cfg(feature = "tracing")]
-    since: Option<std::time::Instant>,
-}
-
-#[cfg(feature = "tracing")]
-impl AcquireSpan {
-    pub(crate) fn begin(path: &str, kind: &str) -> AcquireSpan {
+    let span = {
         use tracing::field::Empty;
-
-        let span = tracing::info_span!(target: "curator_locks", "acquire", path, kind, outcome = Empty, waited = Empty);
-        // The clock is read only for a span that is recorded.
-        let since = (!span.is_disabled()).then(std::time::Instant::now);
-        AcquireSpan { span, since }
+        tracing::info_span!(target: "curator_locks", "acquire", path, kind, outcome = Empty, waited = Empty)
+    };
+    // The clock is read only for a span that is recorded.
+    #[cfg(feature = "tracing")]
+    let (since, acquire) = ((!span.is_disabled()).then(std::time::Instant::now), || span.in_scope(acquire));
+    let acquired = acquire();
+    let outcome = outcome(&acquired);
+    #[cfg(feature = "tracing")]
+    if let Some(since) = since {
+        span.record("outcome", outcome);
+        span.record("waited", tracing::field::debug(since.elapsed()));
     }
-
-    /// Log messages in between belong to the span.
-    pub(crate) fn run<T>(&self, acquire: impl FnOnce() -> T) -> T {
-        self.span.in_scope(acquire)
-    }
-
-    pub(crate) fn ended(&self, outcome: &str) {
-        if let Some(since) = self.since {
-            self.span.record("outcome", outcome);
-            self.span.record("waited", tracing::field::debug(since.elapsed()));
-        }
-    }
-}
-
-#[cfg(not(feature = "tracing"))]
-impl AcquireSpan {
-    pub(crate) fn begin(_path: &str, _kind: &str) -> AcquireSpan {
-        AcquireSpan {}
-    }
-
-    #[expect(clippy::unused_self, reason = "with the feature there is a span")]
-    pub(crate) fn run<T>(&self, acquire: impl FnOnce() -> T) -> T {
-        acquire()
-    }
-
-    #[expect(clippy::unused_self, reason = "with the feature there is a span")]
-    pub(crate) fn ended(&self, _outcome: &str) {}
+    acquired
 }
 
 /// One hold, from the grant to its release or loss. Dropping it ends the span, which may run a subscriber's code: not under

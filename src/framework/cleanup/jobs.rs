@@ -3,22 +3,16 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     mem,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
-use super::removal::{Progress, Removal, SearchIn};
+use super::removal::{Progress, Removal};
 use crate::{
-    base::{
-        paths::ServerPath,
-        telemetry::counters::{CountedJob, Counters},
-    },
+    base::{paths::ServerPath, telemetry::counters::Counters, unlocked::drop_unlocked},
     error::Meaning,
     framework::events::event::{Event, EventSender},
     proto::{response::Response, types::ErrorCode},
@@ -41,8 +35,8 @@ pub(crate) struct Job {
     done: Option<Sender<()>>,
     pause: Duration,
     has_warned: bool,
-    /// Counts as long as the job is there.
-    counted: Option<CountedJob>,
+    /// Set while it is counted.
+    counted: Option<Arc<Counters>>,
 }
 
 impl Job {
@@ -51,11 +45,12 @@ impl Job {
     }
 
     pub(crate) fn delete(path: ServerPath, session: Option<&Arc<dyn Session>>) -> Job {
-        Job::new(Removal::node(path), session)
+        Job::new(Removal::Nodes(vec![path]), session)
     }
 
     pub(crate) fn protected(parent: ServerPath, prefix: String, session: Option<&Arc<dyn Session>>) -> Job {
-        Job::new(Removal::protected(parent, prefix, session.is_some()), session)
+        let is_ephemeral = session.is_some();
+        Job::new(Removal::Protected { parent, prefix, is_ephemeral, too_large: None }, session)
     }
 
     pub(crate) fn never_used(path: ServerPath) -> Job {
@@ -82,17 +77,8 @@ impl Job {
     /// The directory whose children a search lists next.
     fn lists(&self) -> Option<&ServerPath> {
         match &self.removal {
-            Removal::Protected { parent, search: SearchIn::Children, .. } => Some(parent),
+            Removal::Protected { parent, too_large: None, .. } => Some(parent),
             _ => None,
-        }
-    }
-
-    /// Searches among the session's own znodes where the list of the children is known to be too large.
-    fn avoids_list(&mut self, crowded: &HashMap<ServerPath, usize>) {
-        if let Removal::Protected { parent, is_ephemeral: true, search, .. } = &mut self.removal
-            && let Some(&limit) = crowded.get(parent)
-        {
-            *search = SearchIn::Ephemerals { limit };
         }
     }
 
@@ -118,13 +104,17 @@ impl Job {
     }
 }
 
+impl Drop for Job {
+    fn drop(&mut self) {
+        if let Some(counters) = &self.counted {
+            counters.clean_up_jobs.add(-1);
+        }
+    }
+}
+
 /// The list of clean-up jobs. The background thread works it off whenever there is a connection.
 pub(crate) struct Cleanup {
     jobs: Mutex<Jobs>,
-    next_id: AtomicU64,
-    /// Whether the background thread was told of work, and has yet to look. It clears this before it looks, so it
-    /// overlooks no later job.
-    is_told: AtomicBool,
     events: EventSender,
     counters: Arc<Counters>,
 }
@@ -132,32 +122,34 @@ pub(crate) struct Cleanup {
 /// The jobs by their state, so that a look costs only what there is to do.
 #[derive(Default)]
 struct Jobs {
+    last_id: u64,
+    /// Whether the background thread was told of work, and has yet to look.
+    is_told: bool,
     waiting: BTreeMap<u64, Job>,
     /// The jobs in a pause, with its end.
     resting: BTreeMap<(Instant, u64), Job>,
     under_way: HashMap<u64, Job>,
     /// The directories that are being listed.
     listed: HashSet<ServerPath>,
-    /// The directories whose list is above the frame limit, as long as there is another way to search.
-    crowded: HashMap<ServerPath, usize>,
 }
 
 impl Cleanup {
     pub(crate) fn new(events: EventSender, counters: Arc<Counters>) -> Self {
-        let (next_id, is_told) = (AtomicU64::new(1), AtomicBool::new(false));
-        Cleanup { jobs: Mutex::default(), next_id, is_told, events, counters }
+        Cleanup { jobs: Mutex::default(), events, counters }
     }
 
     pub(crate) fn add(&self, mut job: Job) {
-        job.counted = Some(self.counters.clean_up_job());
+        self.counters.clean_up_jobs.add(1);
+        job.counted = Some(self.counters.clone());
         log::debug!("to be cleaned up: {:?}", job.removal);
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        self.jobs.lock().waiting.insert(id, job);
-        self.tell();
+        let jobs = &mut *self.jobs.lock();
+        jobs.last_id += 1;
+        jobs.waiting.insert(jobs.last_id, job);
+        self.tell(jobs);
     }
 
-    fn tell(&self) {
-        if !self.is_told.swap(true, Ordering::AcqRel) {
+    fn tell(&self, jobs: &mut Jobs) {
+        if !mem::replace(&mut jobs.is_told, true) {
             self.events.send(Event::CleanUp);
         }
     }
@@ -169,8 +161,11 @@ impl Cleanup {
 
     /// Forgets every job: the client is closed, and with its sessions goes what they own.
     pub(crate) fn clear(&self) {
-        let jobs = mem::take(&mut *self.jobs.lock());
-        drop(jobs);
+        let mut jobs = self.jobs.lock();
+        // A late reply must find no other job under its number.
+        let empty = Jobs { last_id: jobs.last_id, ..Jobs::default() };
+        let forgotten = mem::replace(&mut *jobs, empty);
+        drop_unlocked(jobs, forgotten);
     }
 
     /// When the next pause is over.
@@ -178,31 +173,27 @@ impl Cleanup {
         self.jobs.lock().resting.keys().next().map(|(at, _)| *at)
     }
 
-    /// Queues the jobs whose pause is over. `false`: there are none.
-    pub(crate) fn wake(&self, now: Instant) -> bool {
+    /// Queues the jobs whose pause is over; `None`: all of them, as there is a new connection. `false`: there are none.
+    pub(crate) fn wake(&self, now: Option<Instant>) -> bool {
         let jobs = &mut *self.jobs.lock();
-        let later = jobs.resting.split_off(&(now, u64::MAX));
-        let rested = mem::replace(&mut jobs.resting, later);
+        let later = now.map(|now| jobs.resting.split_off(&(now, u64::MAX)));
+        let rested = mem::replace(&mut jobs.resting, later.unwrap_or_default());
         let is_any = !rested.is_empty();
-        jobs.waiting.extend(rested.into_iter().map(|((_, id), job)| (id, job)));
-        is_any
-    }
-
-    /// There is a new connection: queues all jobs at once.
-    pub(crate) fn wake_all(&self) {
-        let jobs = &mut *self.jobs.lock();
-        for ((_, id), mut job) in mem::take(&mut jobs.resting) {
-            job.pause = FIRST_PAUSE;
+        for ((_, id), mut job) in rested {
+            if now.is_none() {
+                job.pause = FIRST_PAUSE;
+            }
             jobs.waiting.insert(id, job);
         }
+        is_any
     }
 
     /// Submits every job that waits.
     pub(crate) fn work(&self, session: &Arc<dyn Session>) {
-        self.is_told.store(false, Ordering::Release);
         let (mut batch, mut over) = (Vec::new(), Vec::new());
         {
-            let mut jobs = self.jobs.lock();
+            let jobs = &mut *self.jobs.lock();
+            jobs.is_told = false;
             for ids in jobs.begin(session, &mut over) {
                 let first = ids.first().and_then(|id| jobs.under_way.get(id));
                 let requests = first.map(|job| job.removal.requests()).unwrap_or_default();
@@ -218,8 +209,10 @@ impl Cleanup {
     }
 
     /// Takes the replies to the requests of some jobs.
-    pub(crate) fn answered(&self, ids: &[u64], replies: &[Reply], now: Instant) {
-        let shared = (ids.len() > 1).then(|| SharedList::new(replies)).flatten();
+    pub(crate) fn answered(&self, ids: &[u64], mut replies: Vec<Reply>, now: Instant) {
+        if let [_, Ok(Response::Children { names, .. })] = replies.as_mut_slice() {
+            names.sort_unstable();
+        }
         let (mut ended, mut is_more) = (Vec::new(), false);
         {
             let jobs = &mut *self.jobs.lock();
@@ -229,10 +222,7 @@ impl Cleanup {
                     // Other searches in this directory may have come meanwhile, and wait for the end of this one.
                     is_more |= jobs.listed.remove(directory);
                 }
-                let own = shared.as_ref().map(|shared| shared.part_of(&job.removal));
-                let progress = job.take(own.as_deref().unwrap_or(replies));
-                jobs.note_crowded(&job.removal, &progress);
-                match progress {
+                match job.take(&replies) {
                     Progress::More => {
                         jobs.waiting.insert(*id, job);
                         is_more = true;
@@ -241,36 +231,11 @@ impl Cleanup {
                     Progress::Done | Progress::Again | Progress::GaveUp(_) => ended.push(job),
                 }
             }
-            is_more &= !jobs.waiting.is_empty();
+            if is_more && !jobs.waiting.is_empty() {
+                self.tell(jobs);
+            }
         }
         drop(ended);
-        if is_more {
-            self.tell();
-        }
-    }
-}
-
-/// A list that several searches share; thousands of them may share a list of thousands.
-struct SharedList<'a> {
-    synced: &'a Reply,
-    sorted: Vec<&'a str>,
-}
-
-impl<'a> SharedList<'a> {
-    fn new(replies: &'a [Reply]) -> Option<SharedList<'a>> {
-        let [synced, Ok(Response::Children { names, .. })] = replies else { return None };
-        let mut sorted: Vec<&str> = names.iter().map(String::as_str).collect();
-        sorted.sort_unstable();
-        Some(SharedList { synced, sorted })
-    }
-
-    /// The replies with those names only that a search looks for.
-    fn part_of(&self, removal: &Removal) -> Vec<Reply> {
-        let prefix = if let Removal::Protected { prefix, .. } = removal { prefix.as_str() } else { "" };
-        let from = self.sorted.partition_point(|name| *name < prefix);
-        let own = self.sorted.iter().skip(from).take_while(|name| name.starts_with(prefix));
-        let names = own.map(|name| (*name).to_owned()).collect();
-        vec![self.synced.clone(), Ok(Response::Children { names, stat: None })]
     }
 }
 
@@ -283,8 +248,7 @@ impl Jobs {
     fn begin(&mut self, session: &Arc<dyn Session>, over: &mut Vec<Job>) -> Vec<Vec<u64>> {
         let mut searches: HashMap<ServerPath, Vec<u64>> = HashMap::new();
         let mut due = Vec::new();
-        for (id, mut job) in mem::take(&mut self.waiting) {
-            job.avoids_list(&self.crowded);
+        for (id, job) in mem::take(&mut self.waiting) {
             let directory = job.lists().cloned();
             if job.is_over() {
                 over.push(job);
@@ -300,21 +264,9 @@ impl Jobs {
             }
             self.under_way.insert(id, job);
         }
-        for (directory, ids) in searches {
-            self.listed.insert(directory);
-            due.push(ids);
-        }
+        self.listed.extend(searches.keys().cloned());
+        due.extend(searches.into_values());
         due
-    }
-
-    fn note_crowded(&mut self, removal: &Removal, progress: &Progress) {
-        match (removal, progress) {
-            (Removal::Protected { parent, search: SearchIn::Ephemerals { limit }, .. }, Progress::More) => {
-                self.crowded.insert(parent.clone(), *limit);
-            }
-            (Removal::Protected { parent, .. }, Progress::GaveUp(_)) => drop(self.crowded.remove(parent)),
-            _ => {}
-        }
     }
 
     fn rest(&mut self, id: u64, mut job: Job, now: Instant) {

@@ -18,19 +18,12 @@ pub(crate) enum Removal {
     /// These znodes, whose names no other client uses.
     Nodes(Vec<ServerPath>),
     /// The child with this prefix: a protected create whose outcome is unknown.
-    Protected { parent: ServerPath, prefix: String, is_ephemeral: bool, search: SearchIn },
+    ///
+    /// `too_large`: the list of the directory's children is above this frame limit, and would end the connection of all
+    /// locks of the client each time. The session's own znodes are listed instead.
+    Protected { parent: ServerPath, prefix: String, is_ephemeral: bool, too_large: Option<usize> },
     /// A container that was made for a child which never came. The server removes containers that had a child once.
     NeverUsed(ServerPath),
-}
-
-/// The list in which a search looks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum SearchIn {
-    /// Among the directory's children.
-    Children,
-    /// Among the session's own znodes, as the list of the children is above this frame limit: it would end the connection
-    /// of all locks of the client each time.
-    Ephemerals { limit: usize },
 }
 
 /// The progress of a removal after some replies.
@@ -47,33 +40,27 @@ pub(crate) enum Progress {
 }
 
 impl Removal {
-    pub(crate) fn node(path: ServerPath) -> Removal {
-        Removal::Nodes(vec![path])
-    }
-
-    /// An ephemeral znode must be of the session that is asked.
-    pub(crate) fn protected(parent: ServerPath, prefix: String, is_ephemeral: bool) -> Removal {
-        Removal::Protected { parent, prefix, is_ephemeral, search: SearchIn::Children }
-    }
-
     /// The next requests, to be sent in one write.
     pub(crate) fn requests(&self) -> Vec<Request> {
         let sync = |path: &ServerPath| Request::Sync { path: path.as_str().to_owned() };
         match self {
-            Removal::Nodes(paths) => paths.iter().map(delete).collect(),
+            Removal::Nodes(paths) => {
+                paths.iter().map(|path| Request::Delete { path: path.as_str().to_owned(), version: -1 }).collect()
+            }
             // Without the sync a server could answer that has not yet seen the create.
-            Removal::Protected { parent, search: SearchIn::Children, .. } => {
+            Removal::Protected { parent, too_large: None, .. } => {
                 let path = parent.as_str().to_owned();
                 vec![sync(parent), Request::GetChildren { path, watch: false, with_stat: false }]
             }
-            Removal::Protected { parent, prefix, search: SearchIn::Ephemerals { .. }, .. } => {
+            Removal::Protected { parent, prefix, .. } => {
                 vec![sync(parent), Request::GetEphemerals { prefix: parent.join(prefix).into_string() }]
             }
             Removal::NeverUsed(path) => vec![use_once(path)],
         }
     }
 
-    /// Takes the replies to [`requests`](Self::requests), in their order.
+    /// Takes the replies to [`requests`](Self::requests), in their order. A list of children is sorted: thousands of searches
+    /// may share a list of thousands.
     pub(crate) fn take(&mut self, replies: &[Reply]) -> Progress {
         match self {
             Removal::Nodes(paths) => {
@@ -81,41 +68,38 @@ impl Removal {
                 paths.retain(|_| !replies.next().is_some_and(is_gone));
                 if paths.is_empty() { Progress::Done } else { Progress::Again }
             }
-            Removal::Protected { .. } => self.searched(replies),
+            Removal::Protected { parent, prefix, is_ephemeral, too_large } => {
+                let [synced, reply] = replies else { return Progress::Again };
+                if !is_synced(synced) {
+                    return Progress::Again;
+                }
+                let found = match (reply, too_large.as_ref()) {
+                    (Ok(response), _) => found_in(response, parent, prefix),
+                    (Err(SessionError::FrameTooLarge { limit, .. }), None) if *is_ephemeral => {
+                        *too_large = Some(*limit);
+                        return Progress::More;
+                    }
+                    (Err(SessionError::FrameTooLarge { limit, .. }), _)
+                    | (Err(SessionError::Server(ErrorCode::Unimplemented)), Some(limit)) => {
+                        return Progress::GaveUp(format!(
+                            "cannot look for {prefix} in {parent}: the list of its children is above the limit of {limit} \
+                             bytes; raise max_frame_size(), or delete that znode by hand"
+                        ));
+                    }
+                    // No directory, no children.
+                    (reply, _) if is_gone(reply) => return Progress::Done,
+                    _ => return Progress::Again,
+                };
+                if found.is_empty() {
+                    return Progress::Done;
+                }
+                *self = Removal::Nodes(found);
+                Progress::More
+            }
             // An empty container blocks nobody, so one that the server refuses to touch stays.
             Removal::NeverUsed(_) if replies.iter().all(is_answered) => Progress::Done,
             Removal::NeverUsed(_) => Progress::Again,
         }
-    }
-
-    fn searched(&mut self, replies: &[Reply]) -> Progress {
-        let Removal::Protected { parent, prefix, is_ephemeral, search } = self else { return Progress::Done };
-        let [synced, reply] = replies else { return Progress::Again };
-        if !is_synced(synced) {
-            return Progress::Again;
-        }
-        let found = match (reply, *search) {
-            (Ok(response), _) => found_in(response, parent, prefix),
-            (Err(SessionError::FrameTooLarge { limit, .. }), SearchIn::Children) if *is_ephemeral => {
-                *search = SearchIn::Ephemerals { limit: *limit };
-                return Progress::More;
-            }
-            (Err(SessionError::FrameTooLarge { limit, .. }), SearchIn::Children) => {
-                return Progress::GaveUp(too_large(parent, prefix, *limit));
-            }
-            (
-                Err(SessionError::FrameTooLarge { .. } | SessionError::Server(ErrorCode::Unimplemented)),
-                SearchIn::Ephemerals { limit },
-            ) => return Progress::GaveUp(too_large(parent, prefix, limit)),
-            // No directory, no children.
-            (reply, _) if is_gone(reply) => return Progress::Done,
-            _ => return Progress::Again,
-        };
-        if found.is_empty() {
-            return Progress::Done;
-        }
-        *self = Removal::Nodes(found);
-        Progress::More
     }
 }
 
@@ -123,7 +107,9 @@ impl Removal {
 fn found_in(response: &Response, parent: &ServerPath, prefix: &str) -> Vec<ServerPath> {
     match response {
         Response::Children { names, .. } => {
-            names.iter().filter(|name| name.starts_with(prefix)).map(|name| parent.join(name)).collect()
+            let from = names.partition_point(|name| name.as_str() < prefix);
+            let own = names.iter().skip(from).take_while(|name| name.starts_with(prefix));
+            own.map(|name| parent.join(name)).collect()
         }
         Response::Ephemerals(paths) => {
             let start = parent.join(prefix);
@@ -131,10 +117,6 @@ fn found_in(response: &Response, parent: &ServerPath, prefix: &str) -> Vec<Serve
         }
         _ => Vec::new(),
     }
-}
-
-fn delete(path: &ServerPath) -> Request {
-    Request::Delete { path: path.as_str().to_owned(), version: -1 }
 }
 
 /// Creates a child and deletes it at once: the server removes only containers that had one.
@@ -171,13 +153,6 @@ fn is_answered(reply: &Reply) -> bool {
         Err(SessionError::FrameTooLarge { .. }) => true,
         Err(_) => false,
     }
-}
-
-fn too_large(directory: &ServerPath, prefix: &str, limit: usize) -> String {
-    format!(
-        "cannot look for {prefix} in {directory}: the list of its children is above the limit of {limit} bytes; raise \
-         max_frame_size(), or delete that znode by hand"
-    )
 }
 
 #[cfg(test)]

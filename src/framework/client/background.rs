@@ -37,12 +37,10 @@ pub(crate) struct Background {
     session: SessionConfig,
     /// Counts sessions, so that late events of an old one are not taken for events of the new one.
     generation: u64,
-    has_session: bool,
     next_servers: Option<Instant>,
     next_look: Option<Instant>,
-    /// The delayed tasks, the next one first, as every event looks at it: there may be tens of thousands.
-    later: BTreeMap<(Instant, u64), Task>,
-    next_later: u64,
+    /// The tasks, the next one first, as every event looks at it: there may be tens of thousands.
+    later: BTreeMap<Instant, Vec<Task>>,
     /// Whether the log has said that there was no connection so far.
     has_warned: bool,
 }
@@ -55,7 +53,7 @@ impl Background {
     }
 
     fn new(core: Arc<Core>, last: Weak<LastHandle>, prefix: Arc<Prefix>) -> Background {
-        let session = core.config.session.clone();
+        let session = core.session.clone();
         let states = ConnectionStateMachine::new(session.session_timeout, core.config.expiration_percent);
         Background {
             core,
@@ -64,11 +62,9 @@ impl Background {
             states,
             session,
             generation: 0,
-            has_session: false,
             next_servers: None,
             next_look: None,
             later: BTreeMap::new(),
-            next_later: 0,
             has_warned: false,
         }
     }
@@ -99,18 +95,14 @@ impl Background {
             Event::Session(..) | Event::Stop => {}
             Event::Look => self.next_look = Some(Instant::now()),
             Event::CleanUp => self.clean_up(),
-            Event::Run(task) => task(),
-            Event::RunAt(at, task) => {
-                self.next_later += 1;
-                self.later.insert((at, self.next_later), task);
-            }
-            Event::CleanedUp(ids, replies) => self.core.cleanup.answered(&ids, &replies, Instant::now()),
+            Event::Run(at, task) => self.later.entry(at).or_default().push(task),
+            Event::CleanedUp(ids, replies) => self.core.cleanup.answered(&ids, replies, Instant::now()),
         }
     }
 
     fn next_deadline(&self) -> Option<Instant> {
         let next_clean_up = self.core.cleanup.next_try();
-        let next_later = self.later.first_key_value().map(|((at, _), _)| *at);
+        let next_later = self.later.keys().next().copied();
         let timers = [self.states.next_deadline(), self.next_servers, self.next_look, next_clean_up, next_later];
         timers.into_iter().flatten().min()
     }
@@ -124,20 +116,20 @@ impl Background {
                 }
                 self.next_servers = None;
                 self.next_look = Some(now);
-                let states = self.states.connected(now);
-                self.raise(states);
+                let state = self.states.connected(now);
+                self.raise(state);
                 self.core.wake_waiting();
-                self.core.cleanup.wake_all();
+                self.core.cleanup.wake(None);
                 self.clean_up();
             }
             SessionEvent::Disconnected => {
                 self.next_servers = Some(now + LOOK_FOR_SERVERS);
-                let states = self.states.disconnected(now);
-                self.raise(states);
+                let state = self.states.disconnected(now);
+                self.raise(state);
             }
             SessionEvent::Expired => {
-                let states = self.states.expired(now);
-                self.lose_session(LostReason::SessionExpired, states);
+                let state = self.states.expired(now);
+                self.lose_session(LostReason::SessionExpired, state);
             }
             SessionEvent::AuthFailed(scheme) => {
                 // The credentials do not get better by trying: calls fail with AuthFailed from now on.
@@ -147,28 +139,29 @@ impl Background {
                 }
                 self.next_look = Some(now);
                 self.core.auth_failed(scheme);
-                let states = self.states.expired(now);
-                self.raise(states);
+                let state = self.states.expired(now);
+                self.raise(state);
             }
         }
     }
 
     /// Sets each timer anew before it does the timer's work, which may panic.
     fn timers(&mut self, now: Instant) {
-        let lost = self.states.tick(now);
-        if !lost.is_empty() {
-            self.lose_session(LostReason::SuspendedTooLong, lost);
+        if let Some(lost) = self.states.tick(now) {
+            self.lose_session(LostReason::SuspendedTooLong, Some(lost));
         }
         if self.next_servers.is_some_and(|at| now >= at) {
             self.next_servers = Some(now + LOOK_FOR_SERVERS);
             self.warn_if_never_connected();
             self.look_for_servers();
         }
-        if self.core.cleanup.wake(now) {
+        if self.core.cleanup.wake(Some(now)) {
             self.clean_up();
         }
-        while let Some(next) = self.later.first_entry().filter(|next| next.key().0 <= now) {
-            let _ = caught("a task of the client's thread", next.remove());
+        while let Some(next) = self.later.first_entry().filter(|next| *next.key() <= now) {
+            for task in next.remove() {
+                let _ = caught("a task of the client's thread", task);
+            }
         }
         if self.next_look.is_some_and(|at| now >= at) {
             self.look(now);
@@ -181,20 +174,23 @@ impl Background {
     }
 
     /// Gives the session up and opens another. Tells the holders first, so that they know before anybody else can hold.
-    fn lose_session(&mut self, reason: LostReason, states: Vec<ConnectionState>) {
+    fn lose_session(&mut self, reason: LostReason, state: Option<ConnectionState>) {
         if let Some(session) = self.core.current_session() {
             self.core.held.lose_all(Some(&session), reason);
         }
         let retired = self.core.retire_session();
-        self.has_session = false;
         self.look(Instant::now());
-        self.raise(states);
+        self.raise(state);
         if let Some(session) = retired {
             session.abandon();
             // A contender with znodes in it waits for its end.
             self.core.wake_waiting();
         }
         self.states.set_timeout(self.session.session_timeout);
+        self.replace_session();
+    }
+
+    fn replace_session(&mut self) {
         if let Err(error) = self.open_session() {
             log::error!("cannot open a new session: {error}");
         }
@@ -205,7 +201,7 @@ impl Background {
         let (events, generation) = (self.core.events.clone(), self.generation);
         let observer: SessionObserver = Arc::new(move |event| events.send(Event::Session(generation, event)));
         self.next_servers = Some(Instant::now() + LOOK_FOR_SERVERS);
-        let opened = self.core.config.session_factory.open(&self.session, observer);
+        let opened = self.core.session_factory.open(&self.session, observer);
         // The events of a session that failed to open must not have another one opened at once; nor must a factory that
         // fails late.
         let session = opened.inspect_err(|_| {
@@ -213,7 +209,6 @@ impl Background {
             self.next_servers = Some(Instant::now() + LOOK_FOR_SERVERS);
         })?;
         self.core.set_session(session);
-        self.has_session = true;
         Ok(())
     }
 
@@ -228,7 +223,7 @@ impl Background {
 
     /// The connect string may have changed, which matters only while there is no connection.
     fn look_for_servers(&mut self) {
-        let ensemble = &self.core.config.ensemble;
+        let ensemble = &self.core.ensemble;
         let asked = caught("the ensemble provider", || ConnectString::parse(&ensemble.connection_string()));
         match asked.unwrap_or_else(|| Ok(self.session.hosts.clone())) {
             Ok(hosts) if hosts == self.session.hosts => {}
@@ -244,10 +239,8 @@ impl Background {
             }
             Err(error) => log::error!("the ensemble provider gave a bad connect string: {error}"),
         }
-        if !self.has_session
-            && let Err(error) = self.open_session()
-        {
-            log::error!("cannot open a new session: {error}");
+        if self.core.current_session().is_none() {
+            self.replace_session();
         }
     }
 
@@ -257,14 +250,49 @@ impl Background {
         }
     }
 
-    fn raise(&self, states: Vec<ConnectionState>) {
-        for state in states {
-            let client = self.last.upgrade().map(|last| {
-                let (core, prefix) = (self.core.clone(), self.prefix.clone());
-                CuratorFramework { core, prefix, last }
-            });
-            self.core.raise(client, state);
+    /// Publishes a connection state, has the recipes react, and tells the listeners.
+    fn raise(&self, state: Option<ConnectionState>) {
+        let Some(state) = state else { return };
+        self.report(state);
+        {
+            let mut link = self.core.link.lock();
+            link.state = Some(state);
+            link.wake_all();
         }
+        for reaction in self.core.reactions.living() {
+            let _ = caught("a reaction to a connection state", || reaction(state));
+        }
+        let Some(last) = self.last.upgrade() else { return };
+        let client = CuratorFramework { core: self.core.clone(), prefix: self.prefix.clone(), last };
+        let listeners: Vec<_> = self.core.listeners.lock().iter().map(|(_, listener)| listener.clone()).collect();
+        for listener in listeners {
+            let client = client.clone();
+            self.core.dispatcher.run(move || listener(&client, state));
+        }
+    }
+
+    /// Counts the state, and writes one line when a connection goes, one when the session is given up for that, and one when
+    /// there is a connection again.
+    fn report(&self, state: ConnectionState) {
+        let (session, connections) = (self.core.current_session(), &self.core.counters.connections);
+        let id = session.as_ref().map_or(0, |session| session.id());
+        let counter = match state {
+            ConnectionState::Suspended => {
+                let cause = session.and_then(|session| session.last_error());
+                let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+                log::warn!("connection state {state}, session {id:#x} may live on{cause}");
+                &connections.suspended
+            }
+            ConnectionState::Lost => {
+                log::warn!("connection state {state}: the session and its locks are gone");
+                &connections.lost
+            }
+            ConnectionState::Connected | ConnectionState::Reconnected => {
+                log::info!("connection state {state}, session {id:#x}");
+                if state == ConnectionState::Connected { &connections.connected } else { &connections.reconnected }
+            }
+        };
+        counter.count();
     }
 }
 
@@ -331,9 +359,9 @@ mod tests {
         let unwell = StubSession::new();
         let _held = client.core.held.add(ServerPath::from_server("/held"), unwell.clone(), 3, 1, None);
         *unwell.when_asked.lock() = Some(Box::new(|| panic!("a session of the caller's own")));
-        background.lose_session(LostReason::SessionExpired, vec![ConnectionState::Lost]);
+        background.lose_session(LostReason::SessionExpired, Some(ConnectionState::Lost));
         assert_eq!((client.connection_state(), tries.len()), (Some(ConnectionState::Lost), 1));
-        assert!(background.has_session && background.next_look.is_some());
+        assert!(client.core.current_session().is_some() && background.next_look.is_some());
     }
 
     #[test]

@@ -1,17 +1,17 @@
 //! How a client is configured.
 
-use std::{fmt, net::UdpSocket, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use super::core::CuratorFramework;
 #[cfg(feature = "tls")]
 use crate::session::transport::{tls::Tls, tls_config::TlsConfig};
 use crate::{
-    base::{paths::Prefix, telemetry::counters::Counters},
+    base::paths::Prefix,
     error::{Error, Result},
     framework::{
         config::{
             Config,
-            acl::{AclProvider, DefaultAclProvider},
+            acl::AclProvider,
             ensemble::{EnsembleProvider, FixedEnsembleProvider},
             retry::RetryPolicy,
         },
@@ -77,52 +77,18 @@ const LARGEST_REPLY: usize = 4 * 1024 * 1024;
 /// # Ok::<(), curator_locks::Error>(())
 /// ```
 #[must_use = "a builder does nothing until build()"]
+#[derive(Default)]
 pub struct Builder {
+    config: Config,
     ensemble: Option<Arc<dyn EnsembleProvider>>,
-    session_timeout: Duration,
-    connection_timeout: Duration,
     retry_policy: Option<Arc<dyn RetryPolicy>>,
     namespace: String,
     authorizations: Vec<(String, Vec<u8>)>,
-    acl_provider: Arc<dyn AclProvider>,
-    default_data: Option<Vec<u8>>,
-    container_parents: bool,
     quorum_heartbeats: bool,
     max_frame_size: Option<usize>,
-    max_close_wait: Duration,
-    expiration_percent: u8,
-    error_policy: ConnectionStateErrorPolicy,
-    max_hold_time: Option<Duration>,
-    recheck_interval: Option<Duration>,
     session_factory: Option<Arc<dyn SessionFactory>>,
     #[cfg(feature = "tls")]
     tls: Option<TlsConfig>,
-}
-
-impl Default for Builder {
-    fn default() -> Self {
-        Builder {
-            ensemble: None,
-            session_timeout: Duration::from_secs(60),
-            connection_timeout: Duration::from_secs(15),
-            retry_policy: None,
-            namespace: String::new(),
-            authorizations: Vec::new(),
-            acl_provider: Arc::new(DefaultAclProvider),
-            default_data: None,
-            container_parents: true,
-            quorum_heartbeats: false,
-            max_frame_size: None,
-            max_close_wait: Duration::from_millis(900),
-            expiration_percent: 100,
-            error_policy: ConnectionStateErrorPolicy::default(),
-            recheck_interval: Some(Duration::from_secs(30)),
-            max_hold_time: None,
-            session_factory: None,
-            #[cfg(feature = "tls")]
-            tls: None,
-        }
-    }
 }
 
 impl Builder {
@@ -144,14 +110,14 @@ impl Builder {
     /// much. Servers expire the session, and with it its locks, this long after they last heard from the client. 1 ms to
     /// 2^31-1 ms.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
-        self.session_timeout = timeout;
+        self.config.session_timeout = timeout;
         self
     }
 
     /// Limits one attempt to connect, and how long a call waits for a connection before it asks the retry policy. Defaults
     /// to 15 s; 1 ms to 2^31-1 ms.
     pub fn connection_timeout(mut self, timeout: Duration) -> Self {
-        self.connection_timeout = timeout;
+        self.config.connection_timeout = timeout;
         self
     }
 
@@ -173,22 +139,23 @@ impl Builder {
         self
     }
 
-    /// Says which ACL a new znode gets. Defaults to [`DefaultAclProvider`]: everybody may do everything.
+    /// Says which ACL a new znode gets. Defaults to [`DefaultAclProvider`](crate::DefaultAclProvider): everybody may do
+    /// everything.
     pub fn acl_provider(mut self, provider: impl AclProvider) -> Self {
-        self.acl_provider = Arc::new(provider);
+        self.config.acl_provider = Arc::new(provider);
         self
     }
 
     /// The data of a new znode for which the caller gives none. Defaults to this machine's address as text, as in Curator.
     pub fn default_data(mut self, data: impl Into<Vec<u8>>) -> Self {
-        self.default_data = Some(data.into());
+        self.config.default_data = data.into();
         self
     }
 
     /// Makes missing parents as persistent znodes, which stay for ever. Without this call they are containers, which the
     /// server removes once they are empty.
     pub fn dont_use_container_parents(mut self) -> Self {
-        self.container_parents = false;
+        self.config.container_parents = false;
         self
     }
 
@@ -220,28 +187,28 @@ impl Builder {
     /// How long [`CuratorFramework::close`] waits for the server's confirmation. Defaults to 900 ms; zero does not
     /// wait.
     pub fn max_close_wait(mut self, wait: Duration) -> Self {
-        self.max_close_wait = wait;
+        self.config.max_close_wait = wait;
         self
     }
 
     /// Gives the session up after this part of the session timeout without a connection, 1 to 100 per cent. Defaults to
     /// 100.
     pub fn simulated_session_expiration_percent(mut self, percent: u8) -> Self {
-        self.expiration_percent = percent;
+        self.config.expiration_percent = percent;
         self
     }
 
     /// Sets in which connection states a leader gives leadership up. Defaults to
     /// [`Standard`](ConnectionStateErrorPolicy::Standard): suspended and lost.
     pub fn connection_state_error_policy(mut self, policy: ConnectionStateErrorPolicy) -> Self {
-        self.error_policy = policy;
+        self.config.error_policy = policy;
         self
     }
 
     /// Makes a waiter read the queue this often although no event has come, so that a lost event is a delay and no hang.
     /// Defaults to 30 s; `None` switches it off.
     pub fn lock_recheck_interval(mut self, interval: Option<Duration>) -> Self {
-        self.recheck_interval = interval;
+        self.config.recheck_interval = interval;
         self
     }
 
@@ -249,7 +216,7 @@ impl Builder {
     /// [`hold_at_most`](crate::AcquireOptions::hold_at_most) does. The client looks ten times a second. Defaults to no
     /// limit; must not be zero.
     pub fn max_hold_time(mut self, limit: Duration) -> Self {
-        self.max_hold_time = Some(limit);
+        self.config.max_hold_time = Some(limit);
         self
     }
 
@@ -282,6 +249,7 @@ impl Builder {
             (None, Some(tls)) => Some(Arc::new(Tls::new(&tls)?)),
             (given, None) => given,
         };
+        let missing = |name, rule| invalid(name, String::new(), rule);
         let ensemble = self.ensemble.ok_or_else(|| {
             missing("connect_string", "a client needs servers: see connect_string(), or ensemble_provider()")
         })?;
@@ -289,13 +257,13 @@ impl Builder {
             missing("retry_policy", "there is no default: choose one, such as ExponentialBackoffRetry")
         })?;
         let hosts = ConnectString::parse(&ensemble.connection_string())?;
-        check_duration("session_timeout", self.session_timeout)?;
-        check_duration("connection_timeout", self.connection_timeout)?;
-        if self.max_hold_time == Some(Duration::ZERO) {
+        check_duration("session_timeout", self.config.session_timeout)?;
+        check_duration("connection_timeout", self.config.connection_timeout)?;
+        if self.config.max_hold_time == Some(Duration::ZERO) {
             return Err(invalid("max_hold_time", "0".into(), "must be longer than nothing"));
         }
-        if !(1..=100).contains(&self.expiration_percent) {
-            let value = self.expiration_percent.to_string();
+        if !(1..=100).contains(&self.config.expiration_percent) {
+            let value = self.config.expiration_percent.to_string();
             return Err(invalid("simulated_session_expiration_percent", value, "must be 1 to 100"));
         }
         let max_frame_size = self.max_frame_size.unwrap_or(LARGEST_REPLY);
@@ -304,34 +272,19 @@ impl Builder {
             return Err(invalid("max_frame_size", value, "must be 1024 to 2147483647 bytes"));
         }
         let prefix = Prefix::new(hosts.chroot(), &self.namespace)?;
-        let counters = Counters::new();
         let session = SessionConfig {
             hosts,
             addresses: Arc::default(),
-            session_timeout: self.session_timeout,
-            connection_timeout: self.connection_timeout,
+            session_timeout: self.config.session_timeout,
+            connection_timeout: self.config.connection_timeout,
             authorizations: self.authorizations,
             quorum_heartbeats: self.quorum_heartbeats,
             max_frame_size,
             max_request_size: self.max_frame_size.unwrap_or(LARGEST_REQUEST),
-            counters: counters.session.clone(),
+            counters: Arc::default(),
         };
-        let config = Config {
-            ensemble,
-            session,
-            connection_timeout: self.connection_timeout,
-            retry_policy,
-            acl_provider: self.acl_provider,
-            default_data: self.default_data.unwrap_or_else(local_address),
-            container_parents: self.container_parents,
-            max_close_wait: self.max_close_wait,
-            expiration_percent: self.expiration_percent,
-            error_policy: self.error_policy,
-            recheck_interval: self.recheck_interval,
-            max_hold_time: self.max_hold_time,
-            session_factory: session_factory.unwrap_or_else(|| Arc::new(NativeSessionFactory)),
-        };
-        Ok(CuratorFramework::new(config, counters, prefix))
+        let session_factory = session_factory.unwrap_or_else(|| Arc::new(NativeSessionFactory));
+        Ok(CuratorFramework::new(self.config, ensemble, retry_policy, session, session_factory, prefix))
     }
 }
 
@@ -345,8 +298,8 @@ impl CuratorFramework {
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
-            .field("session_timeout", &self.session_timeout)
-            .field("connection_timeout", &self.connection_timeout)
+            .field("session_timeout", &self.config.session_timeout)
+            .field("connection_timeout", &self.config.connection_timeout)
             .field("namespace", &self.namespace)
             .finish_non_exhaustive()
     }
@@ -382,10 +335,6 @@ impl CuratorFrameworkFactory {
     }
 }
 
-fn missing(name: &'static str, rule: &str) -> Error {
-    invalid(name, String::new(), rule)
-}
-
 fn invalid(name: &'static str, value: String, rule: &str) -> Error {
     Error::InvalidArgument { name, value, rule: rule.into() }
 }
@@ -394,18 +343,5 @@ fn check_duration(name: &'static str, value: Duration) -> Result<()> {
     match i32::try_from(value.as_millis()) {
         Ok(1..) => Ok(()),
         _ => Err(invalid(name, format!("{value:?}"), "must be 1 ms to 2147483647 ms")),
-    }
-}
-
-/// The address that this machine would use to talk to others, as text; the loopback's if there is none. Connecting a
-/// datagram socket sends nothing, and names no host that would have to exist.
-fn local_address() -> Vec<u8> {
-    let address = UdpSocket::bind(("0.0.0.0", 0)).and_then(|socket| {
-        socket.connect(("192.0.2.1", 9))?;
-        socket.local_addr()
-    });
-    match address {
-        Ok(address) => address.ip().to_string().into_bytes(),
-        Err(_) => b"127.0.0.1".to_vec(),
     }
 }

@@ -35,27 +35,7 @@ pub(crate) struct Call<'a> {
     is_in_doubt: Cell<bool>,
 }
 
-/// Why a request has no reply.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) error: Error,
-    /// Whether the server may have carried the request out.
-    pub(crate) maybe_done: bool,
-}
-
-impl<'a> Call<'a> {
-    pub(crate) fn new(core: &'a Core, operation: &'static str, path: &'a str, bound: WaitBound<'a>) -> Self {
-        Call {
-            core,
-            operation,
-            path,
-            bound,
-            started: Cell::new(Instant::now()),
-            session: OnceCell::new(),
-            is_in_doubt: Cell::new(false),
-        }
-    }
-
+impl Call<'_> {
     /// Tries until it succeeds, fails for good, or the retry policy, the deadline, a cancellation or the client's end
     /// put an end to it.
     pub(crate) fn retry<T>(&self, mut attempt: impl FnMut(&Arc<dyn Session>) -> Result<T>) -> Result<T> {
@@ -71,7 +51,7 @@ impl<'a> Call<'a> {
 
     /// `Ok` if the policy allows another attempt, after it has slept; otherwise the error to end with.
     pub(crate) fn allow_retry(&self, retries: &mut u32, error: Error) -> Result<()> {
-        if self.core.config.retry_policy.allows_error(&error) {
+        if self.core.retry_policy.allows_error(&error) {
             return self.allow_again(retries, error);
         }
         self.core.check_open()?;
@@ -80,7 +60,7 @@ impl<'a> Call<'a> {
 
     /// Like `allow_retry`, for an error that the policy is not asked about: the caller knows that trying again helps.
     pub(crate) fn allow_again(&self, retries: &mut u32, error: Error) -> Result<()> {
-        let allowed = self.core.config.retry_policy.allow_retry(*retries, self.started.get().elapsed(), self);
+        let allowed = self.core.retry_policy.allow_retry(*retries, self.started.get().elapsed(), self);
         *retries += 1;
         self.core.check_open()?;
         match self.bound.is_over() {
@@ -100,29 +80,23 @@ impl<'a> Call<'a> {
     pub(crate) fn session(&self) -> Result<Arc<dyn Session>> {
         let connected_by = Instant::now() + self.core.config.connection_timeout;
         let found = self.core.connected_session(None, self.bound.by(connected_by))?;
-        self.check_session(found.as_ref().ok())?;
-        match found {
-            Ok(session) => Ok(session),
-            Err(WaitEnd::Cancelled) => Err(self.cancelled()),
-            Err(WaitEnd::Deadline) => Err(self.connection_loss()),
-        }
-    }
-
-    /// A policy may want a call to end with the session in which it began, also when the session is lost between two
-    /// attempts, where no reply says so.
-    fn check_session(&self, found: Option<&Arc<dyn Session>>) -> Result<()> {
         if self.session.get().is_none()
-            && let Some(first) = found.cloned().or_else(|| self.core.current_session())
+            && let Some(first) = found.as_ref().ok().cloned().or_else(|| self.core.current_session())
         {
             let _ = self.session.set(first);
         }
+        // A policy may want a call to end with the session in which it began, also when the session is lost between two
+        // attempts, where no reply says so.
         if self.session.get().is_some_and(|first| first.is_ended()) {
             let error = self.error(SessionError::Expired);
-            if !self.core.config.retry_policy.allows_error(&error) {
+            if !self.core.retry_policy.allows_error(&error) {
                 return Err(error);
             }
         }
-        Ok(())
+        found.map_err(|end| match end {
+            WaitEnd::Cancelled => self.cancelled(),
+            WaitEnd::Deadline => self.connection_loss(),
+        })
     }
 
     /// Sends one request and waits for its reply.
@@ -151,23 +125,22 @@ impl<'a> Call<'a> {
 
     /// Waits for a reply.
     pub(crate) fn reply(&self, pending: Pending) -> Result<Response> {
-        self.reply_or_failure(pending).map_err(|failure| failure.error)
+        self.reply_or_doubt(pending).map_err(|(error, _)| error)
     }
 
-    /// Waits for a reply; an error says whether the request may have taken effect all the same.
-    pub(crate) fn reply_or_failure(&self, pending: Pending) -> Result<Response, Failure> {
+    /// Waits for a reply; beside an error stands whether the server may have carried the request out all the same.
+    pub(crate) fn reply_or_doubt(&self, pending: Pending) -> Result<Response, (Error, bool)> {
         match pending.wait_sent(self.bound, self.core.config.connection_timeout) {
             ReplyOutcome::Reply(Ok(response)) => Ok(response),
             ReplyOutcome::Reply(Err(error)) => {
                 let error = self.error(error);
-                Err(Failure { maybe_done: error.is_in_doubt(), error })
+                let maybe_done = error.is_in_doubt();
+                Err((error, maybe_done))
             }
-            ReplyOutcome::Stopped { end: WaitEnd::Cancelled, sent } => {
-                Err(Failure { error: self.cancelled(), maybe_done: sent })
-            }
+            ReplyOutcome::Stopped { end: WaitEnd::Cancelled, sent } => Err((self.cancelled(), sent)),
             ReplyOutcome::Stopped { end: WaitEnd::Deadline, sent } => {
                 self.is_in_doubt.set(self.is_in_doubt.get() || sent);
-                Err(Failure { error: self.connection_loss(), maybe_done: sent })
+                Err((self.connection_loss(), sent))
             }
         }
     }
@@ -206,7 +179,15 @@ impl<'a> Call<'a> {
 
 impl CuratorFramework {
     pub(crate) fn call<'a>(&'a self, operation: &'static str, path: &'a str, bound: WaitBound<'a>) -> Call<'a> {
-        Call::new(&self.core, operation, path, bound)
+        Call {
+            core: &self.core,
+            operation,
+            path,
+            bound,
+            started: Cell::new(Instant::now()),
+            session: OnceCell::new(),
+            is_in_doubt: Cell::new(false),
+        }
     }
 }
 

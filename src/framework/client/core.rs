@@ -13,7 +13,7 @@ use crate::{
     error::{Error, LostReason, Result},
     framework::{
         cleanup::jobs::{Cleanup, Job},
-        config::Config,
+        config::{Config, ensemble::EnsembleProvider, retry::RetryPolicy},
         events::{
             connection_state::ConnectionState,
             dispatch::Dispatcher,
@@ -23,7 +23,7 @@ use crate::{
         held::{grants::RecentGrants, holds::Holds, limits::FAR, registry::HeldNodes},
     },
     session::{
-        api::Session,
+        api::{Session, SessionConfig, SessionFactory},
         wait::{
             cancel::CancelToken,
             deadline::{WaitBound, WaitEnd},
@@ -71,6 +71,11 @@ pub(super) type StateListener = Arc<dyn Fn(&CuratorFramework, ConnectionState) +
 /// The state that all handles of one client share.
 pub(crate) struct Core {
     pub(crate) config: Config,
+    pub(super) ensemble: Arc<dyn EnsembleProvider>,
+    pub(super) retry_policy: Arc<dyn RetryPolicy>,
+    /// The configuration that the first session is opened with.
+    pub(super) session: SessionConfig,
+    pub(super) session_factory: Arc<dyn SessionFactory>,
     pub(crate) counters: Arc<Counters>,
     /// Cancelled when the client is closed.
     pub(crate) closed: CancelToken,
@@ -109,7 +114,7 @@ impl Lifecycle {
         }
     }
 
-    fn wake_all(&mut self) {
+    pub(super) fn wake_all(&mut self) {
         for sender in self.waiting.drain(..) {
             // Full or gone: either way there is nothing to wake.
             let _ = sender.try_send(());
@@ -186,12 +191,24 @@ impl Drop for LastHandle {
 }
 
 impl CuratorFramework {
-    pub(crate) fn new(config: Config, counters: Arc<Counters>, prefix: Prefix) -> Self {
+    pub(super) fn new(
+        config: Config,
+        ensemble: Arc<dyn EnsembleProvider>,
+        retry_policy: Arc<dyn RetryPolicy>,
+        session: SessionConfig,
+        session_factory: Arc<dyn SessionFactory>,
+        prefix: Prefix,
+    ) -> Self {
         let (events, received) = event_channel();
         let dispatcher = Arc::new(Dispatcher::new());
+        let counters = session.counters.clone();
         let core = Arc::new(Core {
             held: HeldNodes::new(config.max_hold_time, events.clone(), dispatcher.clone(), counters.clone()),
             config,
+            ensemble,
+            retry_policy,
+            session,
+            session_factory,
             closed: CancelToken::new(),
             holds: Holds::default(),
             cleanup: Cleanup::new(events.clone(), counters.clone()),
@@ -217,21 +234,10 @@ impl CuratorFramework {
 }
 
 impl Core {
-    /// Runs a task on the client's own thread, unless the client is closed. It must not block.
-    pub(crate) fn run_in_background(&self, task: impl FnOnce() + Send + 'static) {
-        self.post_task(Event::Run(Box::new(task)));
-    }
-
-    /// Runs a task on the client's own thread after a while.
+    /// Runs a task on the client's own thread after this time, unless the client is closed. It must not block.
     pub(crate) fn run_later(&self, delay: Duration, task: impl FnOnce() + Send + 'static) {
-        if delay.is_zero() {
-            return self.run_in_background(task);
-        }
         let now = Instant::now();
-        self.post_task(Event::RunAt(now.checked_add(delay).unwrap_or(now + FAR), Box::new(task)));
-    }
-
-    fn post_task(&self, task: Event) {
+        let task = Event::Run(now.checked_add(delay).unwrap_or(now + FAR), Box::new(task));
         // Posted under the lock under which the client's life ends, so in front of the thread's last event: nothing is left
         // in the channel that would keep the client alive.
         let link = self.link.lock();
@@ -312,57 +318,6 @@ impl Core {
         Some(session)
     }
 
-    /// Publishes a connection state, has the recipes react, and tells the listeners.
-    pub(crate) fn raise(&self, client: Option<CuratorFramework>, state: ConnectionState) {
-        self.log_state(state);
-        self.count_state(state);
-        {
-            let mut link = self.link.lock();
-            link.state = Some(state);
-            link.wake_all();
-        }
-        for reaction in self.reactions.living() {
-            let _ = caught("a reaction to a connection state", || reaction(state));
-        }
-        let listeners: Vec<StateListener> =
-            self.listeners.lock().iter().map(|(_, listener)| listener.clone()).collect();
-        let Some(client) = client else { return };
-        for listener in listeners {
-            let client = client.clone();
-            self.dispatcher.run(move || listener(&client, state));
-        }
-    }
-
-    /// One line when a connection goes, one when the session is given up for that, and one when there is a connection
-    /// again.
-    fn log_state(&self, state: ConnectionState) {
-        match state {
-            ConnectionState::Suspended => {
-                let cause = self.current_session().and_then(|session| session.last_error());
-                let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
-                log::warn!("connection state {state}, session {:#x} may live on{cause}", self.session_id());
-            }
-            ConnectionState::Lost => log::warn!("connection state {state}: the session and its locks are gone"),
-            ConnectionState::Connected | ConnectionState::Reconnected => {
-                log::info!("connection state {state}, session {:#x}", self.session_id());
-            }
-        }
-    }
-
-    fn count_state(&self, state: ConnectionState) {
-        let connections = &self.counters.connections;
-        match state {
-            ConnectionState::Connected => connections.connected.count(),
-            ConnectionState::Suspended => connections.suspended.count(),
-            ConnectionState::Reconnected => connections.reconnected.count(),
-            ConnectionState::Lost => connections.lost.count(),
-        }
-    }
-
-    fn session_id(&self) -> i64 {
-        self.current_session().map_or(0, |session| session.id())
-    }
-
     /// No session will come: ends every call that waits for one.
     pub(crate) fn auth_failed(&self, scheme: String) {
         let mut link = self.link.lock();
@@ -403,18 +358,15 @@ impl Core {
         // Before the session ends, because the background thread may not have come round to it: containers that never had
         // a child stay for ever.
         if let Some(session) = session.as_ref().filter(|session| session.connection() != 0) {
-            self.cleanup.wake_all();
+            self.cleanup.wake(None);
             self.cleanup.work(session);
         }
         self.cleanup.clear();
-        if let Some(session) = session {
-            session.close(deadline);
-        }
-        for session in retired {
+        for session in session.into_iter().chain(retired) {
             session.close(deadline);
         }
         // The last handle may go while its thread unwinds.
-        let _ = caught("the ensemble provider", || self.config.ensemble.close());
+        let _ = caught("the ensemble provider", || self.ensemble.close());
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
     core::{CuratorFramework, CuratorFrameworkState, ListenerId},
 };
 use crate::{
-    base::{paths::Prefix, telemetry::snapshot::Metrics, unlocked::drop_unlocked},
+    base::{paths::Prefix, telemetry::Metrics, unlocked::drop_unlocked},
     error::{Error, Result},
     framework::events::connection_state::{ConnectionState, ConnectionStateErrorPolicy},
     session::wait::deadline::WaitBound,
@@ -35,19 +35,18 @@ impl CuratorFramework {
                 CuratorFrameworkState::Stopped => return Err(Error::ClientClosed),
             }
         }
-        let started = self.start_threads();
+        let started = self
+            .core
+            .ensemble
+            .start()
+            .and_then(|()| self.core.dispatcher.start())
+            .and_then(|()| Background::start(self.core.clone(), Arc::downgrade(&self.last), self.prefix.clone()));
         if started.is_err() {
             self.core.close(Duration::ZERO);
             // There may be no background thread to do it.
             self.core.dispatcher.stop();
         }
         started
-    }
-
-    fn start_threads(&self) -> Result<()> {
-        self.core.config.ensemble.start()?;
-        self.core.dispatcher.start()?;
-        Background::start(self.core.clone(), Arc::downgrade(&self.last), self.prefix.clone())
     }
 
     /// Blocks until there is a connection, over suspensions and lost sessions. Returns `false` if the time is up first;
@@ -127,7 +126,7 @@ impl CuratorFramework {
     /// atomics, and never blocks.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        self.core.counters.snapshot()
+        self.core.counters.read()
     }
 
     /// A client that puts another namespace in front of its paths, on the same session. Empty for none.
@@ -161,7 +160,7 @@ impl CuratorFramework {
     #[must_use]
     pub fn session_timeout(&self) -> Duration {
         let link = self.core.link.lock();
-        link.session.as_ref().map_or(self.core.config.session.session_timeout, |session| session.timeout())
+        link.session.as_ref().map_or(self.core.config.session_timeout, |session| session.timeout())
     }
 
     /// Calls the listener on every change of the connection state, in order, on the client's dispatch thread and under

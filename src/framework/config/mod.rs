@@ -4,23 +4,18 @@ pub(crate) mod acl;
 pub(crate) mod ensemble;
 pub(crate) mod retry;
 
-use std::{sync::Arc, time::Duration};
+use std::{net::UdpSocket, sync::Arc, time::Duration};
 
-use acl::AclProvider;
-use ensemble::EnsembleProvider;
-use retry::RetryPolicy;
+use acl::{AclProvider, DefaultAclProvider};
 
 use super::events::connection_state::ConnectionStateErrorPolicy;
-use crate::session::api::{SessionConfig, SessionFactory};
 
-/// Everything a client was configured with, checked.
+/// The settings of a client that have a default.
 pub(crate) struct Config {
-    pub(crate) ensemble: Arc<dyn EnsembleProvider>,
-    /// The configuration that a session is opened with.
-    pub(crate) session: SessionConfig,
+    /// The session timeout to ask the server for.
+    pub(crate) session_timeout: Duration,
     /// How long a call waits for a connection before it asks the retry policy.
     pub(crate) connection_timeout: Duration,
-    pub(crate) retry_policy: Arc<dyn RetryPolicy>,
     pub(crate) acl_provider: Arc<dyn AclProvider>,
     pub(crate) default_data: Vec<u8>,
     pub(crate) container_parents: bool,
@@ -29,5 +24,34 @@ pub(crate) struct Config {
     pub(crate) error_policy: ConnectionStateErrorPolicy,
     pub(crate) recheck_interval: Option<Duration>,
     pub(crate) max_hold_time: Option<Duration>,
-    pub(crate) session_factory: Arc<dyn SessionFactory>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            session_timeout: Duration::from_secs(60),
+            connection_timeout: Duration::from_secs(15),
+            acl_provider: Arc::new(DefaultAclProvider),
+            default_data: local_address(),
+            container_parents: true,
+            max_close_wait: Duration::from_millis(900),
+            expiration_percent: 100,
+            error_policy: ConnectionStateErrorPolicy::default(),
+            recheck_interval: Some(Duration::from_secs(30)),
+            max_hold_time: None,
+        }
+    }
+}
+
+/// The address that this machine would use to talk to others, as text; the loopback's if there is none. Connecting a
+/// datagram socket sends nothing, and names no host that would have to exist.
+fn local_address() -> Vec<u8> {
+    let address = UdpSocket::bind(("0.0.0.0", 0)).and_then(|socket| {
+        socket.connect(("192.0.2.1", 9))?;
+        socket.local_addr()
+    });
+    match address {
+        Ok(address) => address.ip().to_string().into_bytes(),
+        Err(_) => b"127.0.0.1".to_vec(),
+    }
 }

@@ -81,7 +81,7 @@ impl ConnectionStateErrorPolicy {
     }
 }
 
-/// Turns the events of sessions into the states to raise, in order. Java: `ConnectionStateManager`.
+/// Turns the events of sessions into the states to raise. Java: `ConnectionStateManager`.
 ///
 /// Pure: the caller passes the time in, and must not pass on events of a session that it has replaced.
 #[derive(Debug)]
@@ -125,46 +125,42 @@ impl ConnectionStateMachine {
     }
 
     /// A server accepted the session.
-    pub(crate) fn connected(&mut self, now: Instant) -> Vec<ConnectionState> {
+    pub(crate) fn connected(&mut self, now: Instant) -> Option<ConnectionState> {
         match self.current {
-            Some(ConnectionState::Connected | ConnectionState::Reconnected) => Vec::new(),
+            Some(ConnectionState::Connected | ConnectionState::Reconnected) => None,
             _ if self.was_connected => self.raise(ConnectionState::Reconnected, now),
             _ => self.raise(ConnectionState::Connected, now),
         }
     }
 
     /// The connection is gone, or a background operation gave up on it.
-    pub(crate) fn disconnected(&mut self, now: Instant) -> Vec<ConnectionState> {
+    pub(crate) fn disconnected(&mut self, now: Instant) -> Option<ConnectionState> {
         match self.current {
-            Some(ConnectionState::Suspended | ConnectionState::Lost) => Vec::new(),
+            Some(ConnectionState::Suspended | ConnectionState::Lost) => None,
             _ => self.raise(ConnectionState::Suspended, now),
         }
     }
 
     /// The server said that the session is gone.
-    pub(crate) fn expired(&mut self, now: Instant) -> Vec<ConnectionState> {
+    pub(crate) fn expired(&mut self, now: Instant) -> Option<ConnectionState> {
         match self.current {
-            Some(ConnectionState::Lost) => Vec::new(),
+            Some(ConnectionState::Lost) => None,
             _ => self.raise(ConnectionState::Lost, now),
         }
     }
 
     /// Time has passed. After a LOST from here the caller replaces the session.
-    pub(crate) fn tick(&mut self, now: Instant) -> Vec<ConnectionState> {
-        match self.suspended_at {
-            Some(since) if now.saturating_duration_since(since) >= self.longest_suspension() => {
-                self.raise(ConnectionState::Lost, now)
-            }
-            _ => Vec::new(),
-        }
+    pub(crate) fn tick(&mut self, now: Instant) -> Option<ConnectionState> {
+        let suspended_for = now.saturating_duration_since(self.suspended_at?);
+        if suspended_for >= self.longest_suspension() { self.raise(ConnectionState::Lost, now) } else { None }
     }
 
     /// The one place that changes the state.
-    fn raise(&mut self, state: ConnectionState, now: Instant) -> Vec<ConnectionState> {
+    fn raise(&mut self, state: ConnectionState, now: Instant) -> Option<ConnectionState> {
         self.current = Some(state);
         self.suspended_at = (state == ConnectionState::Suspended).then_some(now);
-        self.was_connected |= matches!(state, ConnectionState::Connected | ConnectionState::Reconnected);
-        vec![state]
+        self.was_connected |= state.is_connected();
+        self.current
     }
 
     /// Divided first, so that no timeout overflows.
@@ -199,7 +195,7 @@ mod tests {
 
     const INPUTS: [Input; 5] = [Connects, Disconnected, Expired, EarlyTick, DueTick];
 
-    fn feed(machine: &mut ConnectionStateMachine, input: Input, now: Instant) -> Vec<ConnectionState> {
+    fn feed(machine: &mut ConnectionStateMachine, input: Input, now: Instant) -> Option<ConnectionState> {
         match input {
             Connects => machine.connected(now),
             Disconnected => machine.disconnected(now),
@@ -239,7 +235,7 @@ mod tests {
             for (input, expected) in INPUTS.into_iter().zip(raised) {
                 let mut machine = after(way, now);
                 assert_eq!(machine.current(), state, "after {way:?}");
-                assert_eq!(feed(&mut machine, input, now), Vec::from_iter(expected), "{input:?} after {way:?}");
+                assert_eq!(feed(&mut machine, input, now), expected, "{input:?} after {way:?}");
                 assert_eq!(machine.current(), expected.or(state), "{input:?} after {way:?}");
                 assert_eq!(machine.next_deadline().is_some(), machine.current() == s, "{input:?} after {way:?}");
             }
@@ -250,11 +246,11 @@ mod tests {
     fn a_lost_session_is_lost_once_and_then_reconnected() {
         let now = Instant::now();
         let mut machine = after(&[Connects, Disconnected], now);
-        assert_eq!(feed(&mut machine, DueTick, now), [Lost]);
-        assert_eq!(feed(&mut machine, Expired, now), []);
-        assert_eq!(feed(&mut machine, Disconnected, now), []);
-        assert_eq!(feed(&mut machine, DueTick, now), []);
-        assert_eq!(feed(&mut machine, Connects, now), [Reconnected]);
+        assert_eq!(feed(&mut machine, DueTick, now), Some(Lost));
+        assert_eq!(feed(&mut machine, Expired, now), None);
+        assert_eq!(feed(&mut machine, Disconnected, now), None);
+        assert_eq!(feed(&mut machine, DueTick, now), None);
+        assert_eq!(feed(&mut machine, Connects, now), Some(Reconnected));
     }
 
     #[test]
@@ -266,9 +262,9 @@ mod tests {
         machine.disconnected(start + second);
         machine.disconnected(start + 3 * second);
         assert_eq!(machine.next_deadline(), Some(start + second + TIMEOUT));
-        assert_eq!(machine.tick(start), [], "a clock that seems to go back does no harm");
-        assert_eq!(machine.tick(start + 4 * second), []);
-        assert_eq!(machine.tick(start + 5 * second), [Lost]);
+        assert_eq!(machine.tick(start), None, "a clock that seems to go back does no harm");
+        assert_eq!(machine.tick(start + 4 * second), None);
+        assert_eq!(machine.tick(start + 5 * second), Some(Lost));
         assert_eq!(machine.next_deadline(), None);
     }
 
@@ -278,7 +274,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let mut machine = after(&[Connects, Disconnected], start);
         machine.connected(start + second);
-        assert_eq!(machine.tick(start + 10 * second), []);
+        assert_eq!(machine.tick(start + 10 * second), None);
         machine.disconnected(start + 10 * second);
         assert_eq!(machine.next_deadline(), Some(start + 10 * second + TIMEOUT));
     }
@@ -292,8 +288,8 @@ mod tests {
             let mut machine = ConnectionStateMachine::new(TIMEOUT, percent);
             machine.disconnected(now);
             assert_eq!(machine.next_deadline(), Some(now + limit), "{percent} %");
-            assert_eq!(machine.tick(now + limit - Duration::from_nanos(1)), [], "{percent} %");
-            assert_eq!(machine.tick(now + limit), [Lost], "{percent} %");
+            assert_eq!(machine.tick(now + limit - Duration::from_nanos(1)), None, "{percent} %");
+            assert_eq!(machine.tick(now + limit), Some(Lost), "{percent} %");
         }
     }
 
@@ -303,9 +299,9 @@ mod tests {
         let mut machine = after(&[Connects, Disconnected], now);
         machine.set_timeout(TIMEOUT * 2);
         assert_eq!(machine.next_deadline(), Some(now + TIMEOUT * 2));
-        assert_eq!(feed(&mut machine, DueTick, now), []);
+        assert_eq!(feed(&mut machine, DueTick, now), None);
         machine.set_timeout(Duration::ZERO);
-        assert_eq!(machine.tick(now), [Lost]);
+        assert_eq!(machine.tick(now), Some(Lost));
     }
 
     #[test]
@@ -314,7 +310,7 @@ mod tests {
         for percent in [1, 99, 100] {
             let mut machine = ConnectionStateMachine::new(Duration::MAX, percent);
             machine.disconnected(now);
-            assert_eq!(machine.tick(now + TIMEOUT), []);
+            assert_eq!(machine.tick(now + TIMEOUT), None);
             assert!(machine.next_deadline().is_none_or(|deadline| deadline > now + TIMEOUT));
         }
     }
@@ -328,7 +324,7 @@ mod tests {
             let mut raised = Vec::new();
             for _ in 0..6 {
                 let input = INPUTS.into_iter().nth(code % INPUTS.len());
-                raised.extend(input.map(|input| feed(&mut machine, input, now)).unwrap_or_default());
+                raised.extend(input.and_then(|input| feed(&mut machine, input, now)));
                 code /= INPUTS.len();
             }
             assert!(raised.iter().filter(|state| **state == Connected).count() <= 1, "{raised:?}");

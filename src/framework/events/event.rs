@@ -19,10 +19,8 @@ pub(crate) enum Event {
     CleanUp,
     /// The replies to the requests of some jobs.
     CleanedUp(Vec<u64>, Vec<Reply>),
-    /// A task to run.
-    Run(Task),
     /// A task to run at this time.
-    RunAt(Instant, Task),
+    Run(Instant, Task),
     /// The client is closed.
     Stop,
 }

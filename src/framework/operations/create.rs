@@ -9,10 +9,7 @@ use crate::{
     error::Result,
     framework::{
         cleanup::jobs::Job,
-        client::{
-            call::{Call, Failure},
-            core::CuratorFramework,
-        },
+        client::{call::Call, core::CuratorFramework},
         znodes::create::protection,
     },
     proto::{
@@ -195,19 +192,11 @@ impl Creation<'_> {
         let prefix = protection(session.id());
         let create = self.request(&prefix, true);
         self.doubt = Some((session.clone(), prefix));
-        match self.call.reply_or_failure(submit_one(session, create)) {
-            Ok(reply) => {
-                let path = self.created(reply)?;
-                self.doubt = None;
-                Ok(path)
-            }
-            Err(Failure { error, maybe_done }) => {
-                if !maybe_done {
-                    self.doubt = None;
-                }
-                Err(error)
-            }
+        let reply = self.call.reply_or_doubt(submit_one(session, create));
+        if matches!(reply, Ok(Response::Created { .. }) | Err((_, false))) {
+            self.doubt = None;
         }
+        self.created(reply.map_err(|(error, _)| error)?)
     }
 
     /// The request for a znode with this protection prefix.
@@ -239,15 +228,8 @@ impl Creation<'_> {
             Err(error) if error.is_no_node() => return Ok(None),
             Err(error) => return Err(error),
         };
-        let Some(name) = children.iter().find(|name| name.starts_with(prefix)) else { return Ok(None) };
-        let path = self.parent.join(name);
-        let is_ephemeral = self.wanted.mode.is_ephemeral();
-        match self.call.ask(session, Request::Exists { path: path.as_str().to_owned(), watch: false }) {
-            Ok(Response::Stat(stat)) if !is_ephemeral || stat.ephemeral_owner == session.id() => Ok(Some(path)),
-            Ok(_) => Ok(None),
-            Err(error) if error.is_no_node() => Ok(None),
-            Err(error) => Err(error),
-        }
+        // The prefix is of one attempt in one session, so nobody else has made it.
+        Ok(children.iter().find(|name| name.starts_with(prefix)).map(|name| self.parent.join(name)))
     }
 
     /// An ephemeral znode goes with its session.

@@ -22,29 +22,21 @@ use crate::{
 const PROTECTION: &str = "_c_";
 /// The position of the version in a uuid's text.
 const VERSION_AT: usize = 14;
-/// The byte behind the version of this crate's uuids, for a znode that goes with its hold.
-const FOR_ONE_HOLD: u8 = 0;
-/// That byte for a znode that may stay while it is idle.
-const MAY_STAY_IDLE: u8 = 1;
-/// The text of version 8 and [`MAY_STAY_IDLE`].
+/// The text of version 8, and of the byte behind it in a name whose znode may stay while it is idle.
 const IDLE_MARK: &str = "8001";
 
 /// Curator's protection, in front of a lock's name. Its uuid is of version 8, which is for private use, Curator's is of
 /// version 4: so that [`is_curators`] can tell. To Curator and kazoo it is a uuid as any other.
 pub(crate) fn protection(_session_id: i64) -> String {
-    protection_with(FOR_ONE_HOLD)
+    protection_of(false)
 }
 
-/// [`protection`] of a znode that its process keeps between holds, which [`may_stay_idle`] tells.
-pub(crate) fn protection_of_cached(_session_id: i64) -> String {
-    protection_with(MAY_STAY_IDLE)
-}
-
-fn protection_with(mark: u8) -> String {
+/// [`protection`] of a znode that its process may keep between holds, which [`may_stay_idle`] tells.
+pub(crate) fn protection_of(stays_idle: bool) -> String {
     let mut hyphenated = uuid::Uuid::encode_buffer();
     let mut bytes = uuid::Uuid::new_v4().into_bytes();
     // The rest stays random: 110 bits.
-    [bytes[6], bytes[7]] = [0, mark];
+    [bytes[6], bytes[7]] = [0, u8::from(stays_idle)];
     let own = uuid::Builder::from_bytes(bytes).with_version(uuid::Version::Custom).into_uuid();
     [PROTECTION, own.hyphenated().encode_lower(&mut hyphenated), "-"].concat()
 }
@@ -58,11 +50,6 @@ pub(crate) fn may_stay_idle(name: &str) -> bool {
 /// Whether Curator itself has given a znode its protected name.
 pub(crate) fn is_curators(name: &str) -> bool {
     name.strip_prefix(PROTECTION).is_some_and(|uuid| uuid.as_bytes().get(VERSION_AT) == Some(&b'4'))
-}
-
-/// Whether an answer to creates of containers says that the servers do not know them: the parents are persistent then.
-pub(crate) fn are_unknown(mut codes: impl Iterator<Item = ErrorCode>) -> bool {
-    codes.any(|code| code == ErrorCode::Unimplemented)
 }
 
 impl CuratorFramework {
@@ -80,8 +67,7 @@ impl CuratorFramework {
         directory: &ServerPath,
         containers: bool,
     ) -> Result<bool> {
-        let mut chain: Vec<ServerPath> = directory.ancestors().collect();
-        chain.push(directory.clone());
+        let chain: Vec<ServerPath> = directory.ancestors().chain([directory.clone()]).collect();
         let looks = chain.iter().map(|path| Request::Exists { path: path.as_str().to_owned(), watch: false });
         let replies = call.ask_all(session, looks);
         let (mut missing, mut is_below_ephemeral) = (Vec::new(), false);
@@ -114,8 +100,9 @@ impl CuratorFramework {
         containers: bool,
     ) -> Result<bool> {
         let replies = call.ask_all(session, missing.iter().map(|path| self.parent_creation(path, containers)));
-        let codes = replies.iter().filter_map(|reply| reply.as_ref().err()?.code());
-        if containers && are_unknown(codes) {
+        let mut codes = replies.iter().filter_map(|reply| reply.as_ref().err()?.code());
+        // The servers do not know containers: the parents are persistent then.
+        if containers && codes.any(|code| code == ErrorCode::Unimplemented) {
             return self.make_missing(call, session, missing, false);
         }
         let mut made_last = false;

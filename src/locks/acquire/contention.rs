@@ -14,7 +14,7 @@ use crate::{
     framework::{
         client::{call::Call, core::CuratorFramework},
         held::node::{HeldNode, HeldZnode, RevocableNode, Znode},
-        znodes::create::protection_of_cached,
+        znodes::create::protection_of,
     },
     locks::{
         acquire::{internals::LockInternals, limit::Limit},
@@ -312,7 +312,7 @@ impl Environment<Error> for ProcessEnvironment<'_> {
         let (lock, session) = (self.wanted.lock, self.session.map_or(0, |session| session.id()));
         // The prefix tells other clients of which znodes they cannot know whether somebody holds by them.
         let stays_idle = self.wanted.stays_idle && self.session.is_some_and(|session| session.tells_in_order());
-        if stays_idle { protection_of_cached(session) } else { (lock.unique)(session) }
+        if stays_idle { protection_of(true) } else { (lock.unique)(session) }
     }
 
     fn max_leases(&self) -> usize {

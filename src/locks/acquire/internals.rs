@@ -179,7 +179,7 @@ impl LockInternals {
     /// Removes the lock's directory, unless somebody uses it. Java: `LockInternals.clean`.
     ///
     /// Servers remove it by themselves if it is a container, which it is unless the client was built with
-    /// [`dont_use_container_parents`](crate::framework::Builder::dont_use_container_parents).
+    /// [`dont_use_container_parents`](crate::Builder::dont_use_container_parents).
     ///
     /// # Errors
     /// As [every operation on a znode](crate::operations#errors); not for a directory that is in use or gone.

@@ -24,10 +24,7 @@ use crate::{
     error::{Error, LostReason, Result},
     framework::{
         cleanup::jobs::Job,
-        client::{
-            call::{Call, Failure},
-            core::CuratorFramework,
-        },
+        client::{call::Call, core::CuratorFramework},
         events::reactions::WakeUp,
         held::node::{HeldNode, RevocableNode},
     },
@@ -365,8 +362,8 @@ impl<'a> Run<'a> {
         }
         self.call.await_last(&mut sent);
         self.contention.sent(&mut sent);
-        let failed = |Failure { error, maybe_done }| self.failed(error, maybe_done);
-        sent.into_iter().map(|(pending, _)| self.call.reply_or_failure(pending).map_err(failed)).collect()
+        let failed = |(error, maybe_done)| self.failed(error, maybe_done);
+        sent.into_iter().map(|(pending, _)| self.call.reply_or_doubt(pending).map_err(failed)).collect()
     }
 
     fn make_directory(&mut self) -> std::result::Result<(), Failed<Error>> {

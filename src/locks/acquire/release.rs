@@ -11,11 +11,7 @@ use crossbeam_channel::{Receiver, select};
 use crate::{
     base::paths::ServerPath,
     error::{Error, LostReason, Result},
-    framework::{
-        cleanup::jobs::Job,
-        client::call::{Call, Failure},
-        held::node::HeldNode,
-    },
+    framework::{cleanup::jobs::Job, client::call::Call, held::node::HeldNode},
     locks::{acquire::internals::LockInternals, options::acquire::AcquireOptions, recipe::spec::Leftover},
     proto::{request::Request, types::ErrorCode},
     session::{
@@ -106,9 +102,9 @@ impl LockInternals {
         let (mut retries, mut in_doubt) = (0, false);
         loop {
             let error = match sent {
-                Ok(pending) => match call.reply_or_failure(pending) {
+                Ok(pending) => match call.reply_or_doubt(pending) {
                     Ok(_) => return (Ok(()), None),
-                    Err(Failure { error, maybe_done }) => {
+                    Err((error, maybe_done)) => {
                         in_doubt |= maybe_done;
                         error
                     }

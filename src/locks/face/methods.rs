@@ -19,7 +19,7 @@ macro_rules! lock_methods {
             /// The time bounds everything: the wait for a connection, retries and the wait for others, over a
             /// suspension and a new session. Zero means not to wait for others: a lock that is taken costs a read and
             /// no write. Its requests still need their time, which the client's [connection
-            /// timeout](crate::framework::Builder::connection_timeout) bounds.
+            /// timeout](crate::Builder::connection_timeout) bounds.
             ///
             /// # Errors
             /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).

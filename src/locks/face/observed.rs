@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::{
-    base::telemetry::spans::AcquireSpan, error::Result, framework::held::node::HeldNode,
+    base::telemetry::spans::in_acquire_span,
+    error::{Error, Result},
+    framework::held::node::HeldNode,
     locks::acquire::internals::LockInternals,
 };
 
@@ -17,19 +19,21 @@ impl LockInternals {
         nodes: fn(&T) -> &[Arc<HeldNode>],
         acquire: impl FnOnce() -> Result<Option<T>>,
     ) -> Result<Option<T>> {
-        let span = AcquireSpan::begin(self.base_path(), kind);
-        let acquired = span.run(acquire);
-        let counters = &self.client().core.counters;
-        let outcome = match &acquired {
-            Ok(Some(held)) => {
-                let nodes = nodes(held);
-                nodes.iter().for_each(|node| node.trace(self.base_path()));
-                counters.granted(nodes.iter().any(|node| node.is_handed_out() && node.grant_number() > 1))
-            }
-            Ok(None) => counters.not_granted(None),
-            Err(error) => counters.not_granted(Some(error)),
-        };
-        span.ended(outcome);
-        acquired
+        in_acquire_span(self.base_path(), kind, acquire, |acquired| {
+            let acquires = &self.client().core.counters.acquires;
+            let (counter, outcome) = match acquired {
+                Ok(Some(held)) => {
+                    let nodes = nodes(held);
+                    nodes.iter().for_each(|node| node.trace(self.base_path()));
+                    let is_cached = nodes.iter().any(|node| node.is_handed_out() && node.grant_number() > 1);
+                    if is_cached { (&acquires.cached, "cached") } else { (&acquires.granted, "granted") }
+                }
+                Ok(None) | Err(Error::StillTaken { .. }) => (&acquires.timed_out, "timed_out"),
+                Err(Error::Cancelled { .. }) => (&acquires.cancelled, "cancelled"),
+                Err(_) => (&acquires.failed, "failed"),
+            };
+            counter.count();
+            outcome
+        })
     }
 }

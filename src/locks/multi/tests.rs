@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    base::{paths::ServerPath, telemetry::counters::Counters},
+    base::paths::ServerPath,
     framework::{
         config::retry::RetryOneTime,
         events::{dispatch::Dispatcher, event::event_channel},
@@ -16,7 +16,7 @@ fn look(valid_for: Duration, options: &AcquireOptions) -> (Result<Option<String>
     let retry = RetryOneTime::new(Duration::from_millis(1));
     let client = CuratorFramework::builder().connect_string("127.0.0.1:1").retry_policy(retry).build().unwrap();
     let multi = InterProcessMultiLock::new(&client, ["/a", "/b"]).unwrap();
-    let nodes = HeldNodes::new(None, event_channel().0, Arc::new(Dispatcher::new()), Counters::new());
+    let nodes = HeldNodes::new(None, event_channel().0, Arc::new(Dispatcher::new()), Arc::default());
     let hold = |path: &str, valid_for: Duration| {
         let session = StubSession::new();
         *session.valid_until.lock() = Some(Instant::now() + valid_for);

@@ -174,7 +174,7 @@ pub(in crate::locks) fn in_zookeepers_order(names: &[String]) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::framework::znodes::create::{protection, protection_of_cached};
+    use crate::framework::znodes::create::{protection, protection_of};
 
     const ID: &str = "_c_90bd831e-1681-4114-b233-1c2e85f422cc-";
     const KAZOO: &str = "90bd831e16814114b2331c2e85f422cc";
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn a_name_says_whether_its_znode_may_stay_idle() {
         use EntryState::{Cached, Holds, Waits};
-        let kept = |name: &str, number: u32| format!("{}{name}{number:010}", protection_of_cached(0));
+        let kept = |name: &str, number: u32| format!("{}{name}{number:010}", protection_of(true));
         let own = |name: &str, number: u32| format!("{}{name}{number:010}", protection(0));
         let cached = Cached(TenureState::HeldOrIdle);
         let table = [

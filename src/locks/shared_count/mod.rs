@@ -398,7 +398,7 @@ impl CountShared {
             if let (WatchEvent::Node { .. }, Some(shared)) = (event, weak.upgrade()) {
                 let weak = weak.clone();
                 // Not from a thread that reads for the session, which a full socket could block, and not behind listeners.
-                shared.client.core.run_in_background(move || {
+                shared.client.core.run_later(Duration::ZERO, move || {
                     if let Some(shared) = weak.upgrade() {
                         shared.refresh(Occasion::Change);
                     }

@@ -62,7 +62,7 @@ fn what_is_put_off_is_asked_again_once_for_whatever_needed_it_most() {
         assert_eq!(session.submissions.lock().len(), asked);
         // No timer comes in between.
         let (go, gate) = crossbeam_channel::bounded::<()>(0);
-        client.core.run_in_background(move || gate.recv().unwrap_or_default());
+        client.core.run_later(Duration::ZERO, move || gate.recv().unwrap_or_default());
         for _ in 0..asked {
             session.answer(Err(SessionError::Server(ErrorCode::ThrottledOp)));
         }

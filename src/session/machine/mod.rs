@@ -453,14 +453,14 @@ impl<C, W: Clone> Machine<C, W> {
         let mut is_heartbeat_unanswered = false;
         for request in std::mem::take(&mut self.in_flight) {
             match request.purpose {
-                Purpose::Caller { .. } => self.config.counters.unanswered.count(),
+                Purpose::Caller { .. } => self.config.counters.requests_unanswered.count(),
                 Purpose::Heartbeat(_) => is_heartbeat_unanswered = true,
                 Purpose::Housekeeping | Purpose::Close => {}
             }
             self.fail(request, SessionError::ConnectionLoss(cause.cloned()), actions);
         }
         if is_heartbeat_unanswered {
-            self.config.counters.heartbeat_unanswered();
+            self.config.counters.heartbeats_late.count();
         }
         if !was_up {
             return;

@@ -17,7 +17,7 @@ use rustls::{
 use crate::error::{Error, Result};
 
 /// How connections to the servers are encrypted (feature `tls`), for
-/// [`Builder::tls`](crate::framework::Builder::tls).
+/// [`Builder::tls`](crate::Builder::tls).
 ///
 /// The servers need a `secureClientPort`. The client speaks TLS 1.2 and 1.3. The server's certificate must come from one of
 /// the given roots, be within its time, and name the host of the connect string, an IP address included, as a subject
@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 /// handshake.
 ///
 /// The handshake counts towards the time of an attempt to connect
-/// ([`connection_timeout`](crate::framework::Builder::connection_timeout)). A handshake that fails is like a server that
+/// ([`connection_timeout`](crate::Builder::connection_timeout)). A handshake that fails is like a server that
 /// is away: the client tries again, and calls that have waited long enough fail with [`Error::ConnectionLoss`], which says
 /// what was wrong. Java: `zookeeper.client.secure`, `zookeeper.ssl.trustStore.location`,
 /// `zookeeper.ssl.keyStore.location`.
@@ -116,7 +116,7 @@ impl TlsConfig {
     /// servers' root behind it, and its private key (PKCS#8, PKCS#1 or SEC1, not encrypted), both in PEM form.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if one of them cannot be read. [`build`](crate::framework::Builder::build) checks whether
+    /// [`Error::InvalidArgument`] if one of them cannot be read. [`build`](crate::Builder::build) checks whether
     /// they belong together.
     pub fn client_certificate_pem(mut self, chain: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Result<TlsConfig> {
         let chain = certificates("client_certificate_pem", chain.as_ref())?;

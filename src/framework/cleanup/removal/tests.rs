@@ -55,10 +55,14 @@ fn sent(removal: &Removal) -> Vec<String> {
     removal.requests().iter().map(name).collect()
 }
 
+fn search(is_ephemeral: bool) -> Removal {
+    Removal::Protected { parent: path("/l"), prefix: "_c_a-".into(), is_ephemeral, too_large: None }
+}
+
 #[test]
 fn a_znode_is_deleted_until_it_is_known_to_be_gone() {
     for gone in [done(), code(ErrorCode::NoNode)] {
-        let mut removal = Removal::node(path("/l/x"));
+        let mut removal = Removal::Nodes(vec![path("/l/x")]);
         for refusal in refusals() {
             assert_eq!(sent(&removal), ["delete /l/x -1"]);
             assert_eq!(removal.take(&[refusal]), Progress::Again);
@@ -69,9 +73,9 @@ fn a_znode_is_deleted_until_it_is_known_to_be_gone() {
 
 #[test]
 fn a_search_deletes_what_it_finds_and_of_several_those_that_are_left() {
-    let mut removal = Removal::protected(path("/l"), "_c_a-".into(), true);
+    let mut removal = search(true);
     assert_eq!(sent(&removal), ["sync /l", "get_children /l"]);
-    let names = children(&["_c_a-lock-1", "_c_b-lock-2", "x_c_a-", "_c_a-lock-3"]);
+    let names = children(&["_c_Z-", "_c_a-lock-1", "_c_a-lock-3", "_c_b-lock-2", "x_c_a-"]);
     assert_eq!(removal.take(&[synced(), names]), Progress::More);
     assert_eq!(sent(&removal), ["delete /l/_c_a-lock-1 -1", "delete /l/_c_a-lock-3 -1"]);
     assert_eq!(removal.take(&[done(), lost()]), Progress::Again);
@@ -82,14 +86,14 @@ fn a_search_deletes_what_it_finds_and_of_several_those_that_are_left() {
 #[test]
 fn a_search_ends_where_nothing_is_found_or_the_directory_is_gone() {
     for reply in [children(&["_c_b-lock-2"]), children(&[]), code(ErrorCode::NoNode)] {
-        let mut removal = Removal::protected(path("/l"), "_c_a-".into(), true);
+        let mut removal = search(true);
         assert_eq!(removal.take(&[synced(), reply]), Progress::Done);
     }
 }
 
 #[test]
 fn a_search_believes_no_list_without_the_sync_before_it() {
-    let mut removal = Removal::protected(path("/l"), "_c_a-".into(), true);
+    let mut removal = search(true);
     for refusal in refusals() {
         assert_eq!(removal.take(&[refusal.clone(), children(&[])]), Progress::Again, "{refusal:?}");
         assert_eq!(removal.take(&[synced(), refusal.clone()]), Progress::Again, "{refusal:?}");
@@ -101,7 +105,7 @@ fn a_search_believes_no_list_without_the_sync_before_it() {
 
 #[test]
 fn a_list_that_is_too_large_is_asked_for_once_and_the_sessions_own_znodes_after_it() {
-    let mut removal = Removal::protected(path("/l"), "_c_a-".into(), true);
+    let mut removal = search(true);
     assert_eq!(removal.take(&[synced(), too_large()]), Progress::More);
     assert_eq!(sent(&removal), ["sync /l", "get_ephemerals /l/_c_a-"]);
     assert_eq!(removal.take(&[lost(), lost()]), Progress::Again);
@@ -114,13 +118,13 @@ fn a_list_that_is_too_large_is_asked_for_once_and_the_sessions_own_znodes_after_
 #[test]
 fn too_large_is_final_where_there_is_no_other_way_and_says_what_to_do() {
     for refusal in [code(ErrorCode::Unimplemented), too_large()] {
-        let mut removal = Removal::protected(path("/l"), "_c_a-".into(), true);
+        let mut removal = search(true);
         removal.take(&[synced(), too_large()]);
         let Progress::GaveUp(reason) = removal.take(&[synced(), refusal]) else { panic!("goes on") };
         assert!(["/l", "_c_a-", "1000", "max_frame_size"].iter().all(|part| reason.contains(part)), "{reason}");
     }
     // What no session owns, no session lists.
-    let mut removal = Removal::protected(path("/l"), "_c_a-".into(), false);
+    let mut removal = search(false);
     assert!(matches!(removal.take(&[synced(), too_large()]), Progress::GaveUp(_)));
 }
 

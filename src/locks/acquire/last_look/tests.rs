@@ -6,7 +6,7 @@ use std::{sync::atomic::Ordering, thread};
 
 use super::*;
 use crate::{
-    base::{paths::ServerPath, telemetry::counters::Counters},
+    base::paths::ServerPath,
     error::LostReason,
     framework::{
         events::{dispatch::Dispatcher, event::event_channel},
@@ -44,7 +44,7 @@ fn all_confirmed(held: &[Arc<HeldNode>], time: Duration, bound: WaitBound<'_>) -
 fn two() -> (Arc<StubSession>, Vec<Arc<HeldNode>>) {
     let session = StubSession::new();
     *session.valid_until.lock() = Some(Instant::now() + LONG);
-    let nodes = HeldNodes::new(None, event_channel().0, Arc::new(Dispatcher::new()), Counters::new());
+    let nodes = HeldNodes::new(None, event_channel().0, Arc::new(Dispatcher::new()), Arc::default());
     let held = ["/a", "/b"].map(|path| nodes.add(ServerPath::from_server(path), session.clone(), 3, 1, None));
     (session, held.into())
 }

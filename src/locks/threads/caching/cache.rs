@@ -281,7 +281,7 @@ impl Cache {
     /// Runs on the client's own thread: there the replies and events of one watch are handled one after the other.
     fn in_background(&self, task: impl FnOnce(&Arc<Cache>) + Send + 'static) {
         let this = self.this.clone();
-        self.lock.client().core.run_in_background(move || {
+        self.lock.client().core.run_later(Duration::ZERO, move || {
             if let Some(cache) = this.upgrade() {
                 task(&cache);
             }

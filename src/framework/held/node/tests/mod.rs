@@ -61,12 +61,7 @@ impl Rig {
         let said = said(begun + LONG);
         let dispatcher = Arc::new(Dispatcher::new());
         dispatcher.start().unwrap();
-        Rig {
-            held: Arc::new(HeldNodes::new(max_hold_time, events, dispatcher, Counters::new())),
-            received,
-            said,
-            begun,
-        }
+        Rig { held: Arc::new(HeldNodes::new(max_hold_time, events, dispatcher, Arc::default())), received, said, begun }
     }
 
     fn hold(&self) -> Arc<HeldNode> {
