@@ -13,33 +13,23 @@ use crate::{
 const AFTER_LOSS: Duration = Duration::from_millis(100);
 const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 
-/// Queues for a lock and leads, until the campaign is given up. No caller waits for its thread.
-pub(super) trait Campaign: Sized {
-    /// Cancelled when the campaign is given up: ends its waits.
-    fn left(&self) -> &CancelToken;
-
-    /// Queues, leads and gives the lock back, once. `false`: it was over before the candidate led.
-    fn lead(&mut self) -> Result<bool>;
-
-    /// Whether it queues again.
-    fn goes_on(&mut self, has_led: &Result<bool>) -> bool;
-
-    /// Runs the campaign to its end.
-    fn run(mut self) {
-        loop {
-            // The retry policy and the ACL provider are the caller's code.
-            let has_led = caught("a candidate", || self.lead()).unwrap_or_else(|| Err(panicked()));
-            if !self.goes_on(&has_led) {
-                return;
-            }
-            let pause = match &has_led {
-                Ok(true) => Duration::ZERO,
-                Err(error) if !error.is_retryable() => AFTER_REFUSAL,
-                Ok(false) | Err(_) => AFTER_LOSS,
-            };
-            // Nothing is ever sent: the channel ends when the campaign is given up.
-            let _ = self.left().signal().recv_timeout(pause);
+/// Runs a campaign to its end: `lead` queues, leads and gives the lock back, once; `false`: it was over before the candidate
+/// led. `goes_on` says whether to queue again. `left` is cancelled when the campaign is given up. No caller waits for this
+/// thread.
+pub(super) fn run(left: &CancelToken, lead: impl Fn() -> Result<bool>, mut goes_on: impl FnMut(&Result<bool>) -> bool) {
+    loop {
+        // The retry policy and the ACL provider are the caller's code.
+        let has_led = caught("a candidate", &lead).unwrap_or_else(|| Err(panicked()));
+        if !goes_on(&has_led) {
+            return;
         }
+        let pause = match &has_led {
+            Ok(true) => Duration::ZERO,
+            Err(error) if !error.is_retryable() => AFTER_REFUSAL,
+            Ok(false) | Err(_) => AFTER_LOSS,
+        };
+        // Nothing is ever sent: the channel ends when the campaign is given up.
+        let _ = left.signal().recv_timeout(pause);
     }
 }
 

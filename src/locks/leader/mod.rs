@@ -1,7 +1,7 @@
 //! Leader election: one of many processes leads, and is told to stop before another one can.
 //!
 //! Both recipes queue and lead on a thread of their own: `campaign.rs`. [`LeaderSelector`] leads in a call on that thread,
-//! inside of a mutex: `selector.rs` and `selector_task.rs`. [`LeaderLatch`] tells listeners: `latch.rs`, over the same
+//! inside of a mutex: `selector.rs`. [`LeaderLatch`] tells listeners: `latch.rs`, over the same
 //! candidate as the lock of ZooKeeper's own recipe, `candidate.rs`. A term is `leadership.rs`, one rule for all of them.
 
 mod campaign;
@@ -13,7 +13,6 @@ mod methods;
 pub(in crate::locks) mod participant;
 pub(in crate::locks) mod selector;
 pub(in crate::locks) mod selector_listener;
-mod selector_task;
 #[cfg(test)]
 mod tests;
 

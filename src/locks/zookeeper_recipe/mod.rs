@@ -5,19 +5,16 @@ pub(in crate::locks) mod listener;
 
 use std::{fmt, sync::Arc};
 
-use parking_lot::Mutex;
-
 pub use self::listener::LockListener;
 pub use crate::locks::recipe::znode_name::ZNodeName;
 use crate::{
-    base::panics::caught,
     error::Result,
-    framework::{client::core::CuratorFramework, events::dispatch::as_listener, held::holds::HoldKind},
+    framework::{client::core::CuratorFramework, held::holds::HoldKind},
     locks::{
         acquire::internals::LockInternals,
         holds::{fencing::token::FencingToken, hold::Hold},
         leader::{
-            candidate::{Candidate, Listeners, Telling},
+            candidate::{self, Candidate},
             leadership::Leadership,
         },
         recipe::driver::ZNodeNameDriver,
@@ -88,37 +85,6 @@ fn unique_name(session_id: i64) -> String {
 /// ```
 pub struct WriteLock {
     candidate: Arc<Candidate>,
-    listener: Arc<CurrentListener>,
-}
-
-/// The listener that the candidate tells.
-struct CurrentListener(Mutex<Option<Arc<dyn LockListener>>>);
-
-impl CurrentListener {
-    /// Calls the listener under no lock. The lock is given back when it has been told.
-    fn tell(&self, telling: Telling, tell: impl FnOnce(&dyn LockListener)) {
-        let listener = self.0.lock().clone();
-        if let Some(listener) = listener {
-            as_listener(|| {
-                let _ = caught("a lock listener", || tell(&*listener));
-            });
-        }
-        drop(telling);
-    }
-}
-
-impl Listeners for CurrentListener {
-    fn acquired(&self, _term: &Leadership, telling: Telling) {
-        self.tell(telling, LockListener::lock_acquired);
-    }
-
-    fn released(&self, telling: Telling) {
-        self.tell(telling, LockListener::lock_released);
-    }
-
-    fn is_any(&self) -> bool {
-        self.0.lock().is_some()
-    }
 }
 
 impl WriteLock {
@@ -127,7 +93,12 @@ impl WriteLock {
     /// # Errors
     /// [`Error::InvalidPath`] for an invalid path, or `/`.
     pub fn new(client: &CuratorFramework, dir: &str) -> Result<WriteLock> {
-        WriteLock::build(client, dir, None)
+        let mut internals = LockInternals::new(client, dir, Arc::new(ZNodeNameDriver))?;
+        internals.kind = HoldKind::AnyThread;
+        internals.unique = unique_name;
+        internals.has_persistent_directory = true;
+        internals.set_data(DATA);
+        Ok(WriteLock { candidate: Candidate::new(internals, None) })
     }
 
     /// A lock in the directory `dir`, with a listener. Does no I/O.
@@ -135,17 +106,9 @@ impl WriteLock {
     /// # Errors
     /// As [`WriteLock::new`].
     pub fn with_listener(client: &CuratorFramework, dir: &str, listener: impl LockListener) -> Result<WriteLock> {
-        WriteLock::build(client, dir, Some(Arc::new(listener)))
-    }
-
-    fn build(client: &CuratorFramework, dir: &str, listener: Option<Arc<dyn LockListener>>) -> Result<WriteLock> {
-        let mut internals = LockInternals::new(client, dir, Arc::new(ZNodeNameDriver))?;
-        internals.kind = HoldKind::AnyThread;
-        internals.unique = unique_name;
-        internals.has_persistent_directory = true;
-        internals.set_data(DATA);
-        let listener = Arc::new(CurrentListener(Mutex::new(listener)));
-        Ok(WriteLock { candidate: Candidate::new(internals, listener.clone()), listener })
+        let lock = WriteLock::new(client, dir)?;
+        lock.set_lock_listener(listener);
+        Ok(lock)
     }
 
     /// Sets the data of this object's znodes from the next one on, for others to read. Defaults to the two bytes of
@@ -158,9 +121,11 @@ impl WriteLock {
 
     /// Tells this listener from now on, and the former one no more. Past events are not told again.
     pub fn set_lock_listener(&self, listener: impl LockListener) {
-        let before = self.listener.0.lock().replace(Arc::new(listener));
-        // The former listener is the caller's code: not dropped under the lock.
-        drop(before);
+        let tell = move |term: Option<&Leadership>| match term {
+            Some(_) => listener.lock_acquired(),
+            None => listener.lock_released(),
+        };
+        self.candidate.set_listener(candidate::listener(tell, |task| task()));
     }
 
     /// Queues for the lock. `true`: it is this object's already; `false`: the listener will be told.
