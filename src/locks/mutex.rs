@@ -16,8 +16,8 @@ use crate::{
         acquire::{internals::LockInternals, owners::Owners},
         face::{
             guard::LockGuard,
-            methods::{listening_methods, thread_lock_methods},
-            revoker::{Revocable, RevocationListener, revocation_of},
+            methods::{listening_methods, revocable_methods, thread_lock_methods},
+            revoker::{RevocationListener, revocation_of},
         },
         options::{acquire::AcquireOptions, wait::Wait, wait_strategy::WaitStrategy},
         recipe::driver::{LockInternalsDriver, StandardLockInternalsDriver},
@@ -224,55 +224,6 @@ impl InterProcessMutex {
         Ok(nodes)
     }
 
-    /// Calls the listener when somebody asks for the lock with [`Revoker`](crate::Revoker). Call it before acquiring.
-    /// Java: `makeRevocable`.
-    ///
-    /// A release ends it, as in Curator: call this again before the next acquire. A hold from before this call cannot
-    /// be asked. The listener serves the acquires of all threads that begin from now on, while they wait and while they
-    /// hold (by [`WaitStrategy::WatchParent`] only while they hold); a second call replaces it. Two things differ from
-    /// Curator: another thread's hold keeps the listener with which it began, and called during a hold, it stays in force
-    /// after that hold's release.
-    ///
-    /// Each request is told once, also one that was written before the watch on the znode was in place; Curator loses
-    /// that one. The listener runs on the client's dispatch thread, under no lock; while it runs, other listeners wait.
-    /// While the connection is suspended no request arrives; the client tells of it after the reconnect. A request
-    /// replaces the [lock data](InterProcessMutex::with_lock_data). Costs one read per acquire.
-    ///
-    /// ```
-    /// # curator_locks::docs::example(|client| {
-    /// # use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
-    /// # use curator_locks::InterProcessMutex;
-    /// # let mutex = InterProcessMutex::new(client, "/example")?;
-    /// # let (client, other) = (client.clone(), mutex.clone());
-    /// # std::thread::spawn(move || loop {
-    /// #     for holder in other.participant_nodes().unwrap_or_default() {
-    /// #         let _ = curator_locks::Revoker::attempt_revoke(&client, &holder);
-    /// #     }
-    /// # });
-    /// let asked = Arc::new(AtomicBool::new(false));
-    /// let flag = asked.clone();
-    /// mutex.make_revocable(move |_: &InterProcessMutex| flag.store(true, Ordering::Relaxed));
-    /// let held = mutex.lock()?;
-    /// while !asked.load(Ordering::Relaxed) {
-    ///     // ... the next piece of the work ...
-    /// }
-    /// held.release()?;
-    /// # Ok(()) });
-    /// ```
-    pub fn make_revocable(&self, listener: impl RevocationListener<InterProcessMutex>) {
-        self.make_revocable_with_executor(listener, |task| task());
-    }
-
-    /// As [`make_revocable`](InterProcessMutex::make_revocable), but `executor` runs the listener. It is called on the
-    /// dispatch thread, with a task that it may run there or hand to a thread.
-    pub fn make_revocable_with_executor(
-        &self,
-        listener: impl RevocationListener<InterProcessMutex>,
-        executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
-    ) {
-        self.revocable(listener, executor, |mutex| mutex);
-    }
-
     /// `lock` makes the listener's argument of this mutex.
     pub(in crate::locks) fn revocable<L: Send + 'static>(
         &self,
@@ -342,12 +293,40 @@ thread_lock_methods! { InterProcessMutex,
 
 listening_methods! { InterProcessMutex, |lock| [lock.parts().0] }
 
-impl Revocable<InterProcessMutex> for InterProcessMutex {
-    fn make_revocable_with_executor(
-        &self,
-        listener: impl RevocationListener<InterProcessMutex>,
-        executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
-    ) {
-        InterProcessMutex::make_revocable_with_executor(self, listener, executor);
-    }
+revocable_methods! { InterProcessMutex, |mutex| mutex, |mutex| mutex,
+    /// Calls the listener when somebody asks for the lock with [`Revoker`](crate::Revoker). Call it before acquiring.
+    /// Java: `makeRevocable`.
+    ///
+    /// A release ends it, as in Curator: call this again before the next acquire. A hold from before this call cannot
+    /// be asked. The listener serves the acquires of all threads that begin from now on, while they wait and while they
+    /// hold (by [`WaitStrategy::WatchParent`] only while they hold); a second call replaces it. Two things differ from
+    /// Curator: another thread's hold keeps the listener with which it began, and called during a hold, it stays in force
+    /// after that hold's release.
+    ///
+    /// Each request is told once, also one that was written before the watch on the znode was in place; Curator loses
+    /// that one. The listener runs on the client's dispatch thread, under no lock; while it runs, other listeners wait.
+    /// While the connection is suspended no request arrives; the client tells of it after the reconnect. A request
+    /// replaces the [lock data](InterProcessMutex::with_lock_data). Costs one read per acquire.
+    ///
+    /// ```
+    /// # curator_locks::docs::example(|client| {
+    /// # use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
+    /// # use curator_locks::InterProcessMutex;
+    /// # let mutex = InterProcessMutex::new(client, "/example")?;
+    /// # let (client, other) = (client.clone(), mutex.clone());
+    /// # std::thread::spawn(move || loop {
+    /// #     for holder in other.participant_nodes().unwrap_or_default() {
+    /// #         let _ = curator_locks::Revoker::attempt_revoke(&client, &holder);
+    /// #     }
+    /// # });
+    /// let asked = Arc::new(AtomicBool::new(false));
+    /// let flag = asked.clone();
+    /// mutex.make_revocable(move |_: &InterProcessMutex| flag.store(true, Ordering::Relaxed));
+    /// let held = mutex.lock()?;
+    /// while !asked.load(Ordering::Relaxed) {
+    ///     // ... the next piece of the work ...
+    /// }
+    /// held.release()?;
+    /// # Ok(()) });
+    /// ```
 }

@@ -235,6 +235,40 @@ macro_rules! thread_lock_methods {
     };
 }
 
+/// [`Revocable`](crate::Revocable), and its methods without the trait. `$mutex` does the work of `$this` lock, and `$lock_of` makes
+/// a lock of a mutex for its listener. The attributes are those of `make_revocable`.
+macro_rules! revocable_methods {
+    ($lock:ident, |$this:ident| $mutex:expr, $lock_of:expr, $(#[$make_revocable:meta])*) => {
+        impl $lock {
+            $(#[$make_revocable])*
+            pub fn make_revocable(&self, listener: impl $crate::locks::face::revoker::RevocationListener<$lock>) {
+                self.make_revocable_with_executor(listener, |task| task());
+            }
+
+            #[doc = concat!("As [`make_revocable`](", stringify!($lock), "::make_revocable), but `executor` runs the listener. It is called on the")]
+            /// dispatch thread, with a task that it may run there or hand to a thread.
+            pub fn make_revocable_with_executor(
+                &self,
+                listener: impl $crate::locks::face::revoker::RevocationListener<$lock>,
+                executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
+            ) {
+                let $this = self;
+                $mutex.revocable(listener, executor, $lock_of);
+            }
+        }
+
+        impl $crate::locks::face::revoker::Revocable<$lock> for $lock {
+            fn make_revocable_with_executor(
+                &self,
+                listener: impl $crate::locks::face::revoker::RevocationListener<$lock>,
+                executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
+            ) {
+                $lock::make_revocable_with_executor(self, listener, executor);
+            }
+        }
+    };
+}
+
 /// The events that a lock can listen for: requests to give it back, and unclean deaths of holders. `$internals` are those of
 /// `$this` lock whose znodes are holds. The lock brings `configured(&self, impl Fn(&mut LockInternals)) -> Self`.
 macro_rules! listening_methods {
@@ -300,4 +334,5 @@ macro_rules! listening_methods {
 pub(in crate::locks) use listening_methods;
 pub(in crate::locks) use lock_methods;
 pub(in crate::locks) use owned_lock_methods;
+pub(in crate::locks) use revocable_methods;
 pub(in crate::locks) use thread_lock_methods;

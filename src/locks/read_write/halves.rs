@@ -9,8 +9,7 @@ use crate::{
         acquire::{internals::LockInternals, owners::Owners},
         face::{
             guard::LockGuard,
-            methods::thread_lock_methods,
-            revoker::{Revocable, RevocationListener},
+            methods::{revocable_methods, thread_lock_methods},
         },
         mutex::InterProcessMutex,
         options::acquire::AcquireOptions,
@@ -38,21 +37,6 @@ macro_rules! half {
                 self.mutex.participant_nodes_of_kind()
             }
 
-            /// Calls the listener when somebody asks for the lock with [`Revoker`](crate::Revoker); see
-            /// [`InterProcessMutex::make_revocable`]. Java: `makeRevocable`.
-            pub fn make_revocable(&self, listener: impl RevocationListener<$lock>) {
-                self.make_revocable_with_executor(listener, |task| task());
-            }
-
-            /// Like `make_revocable`, but `executor` runs it; see [`InterProcessMutex::make_revocable_with_executor`].
-            pub fn make_revocable_with_executor(
-                &self,
-                listener: impl RevocationListener<$lock>,
-                executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
-            ) {
-                self.mutex.revocable(listener, executor, |mutex| $lock { mutex });
-            }
-
             /// The lock's internals: its directory and its driver.
             #[must_use]
             pub fn internals(&self) -> &LockInternals {
@@ -68,14 +52,9 @@ macro_rules! half {
             }
         }
 
-        impl Revocable<$lock> for $lock {
-            fn make_revocable_with_executor(
-                &self,
-                listener: impl RevocationListener<$lock>,
-                executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
-            ) {
-                $lock::make_revocable_with_executor(self, listener, executor);
-            }
+        revocable_methods! { $lock, |lock| lock.mutex, |mutex| $lock { mutex },
+            /// Calls the listener when somebody asks for the lock with [`Revoker`](crate::Revoker); see
+            /// [`InterProcessMutex::make_revocable`]. Java: `makeRevocable`.
         }
     };
 }

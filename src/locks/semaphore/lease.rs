@@ -1,12 +1,13 @@
 //! One lease of a semaphore.
 
-use std::{fmt, ops::Deref, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
     error::Result,
     framework::held::{node::HeldNode, revocation::without_request},
     locks::{
         acquire::internals::LockInternals,
+        face::guard::guard_of_hold,
         holds::hold::{Hold, note_panic},
     },
 };
@@ -76,14 +77,6 @@ impl Lease {
     }
 }
 
-impl Deref for Lease {
-    type Target = Hold;
-
-    fn deref(&self) -> &Hold {
-        &self.hold
-    }
-}
-
 impl Drop for Lease {
     fn drop(&mut self) {
         if self.is_open {
@@ -93,8 +86,4 @@ impl Drop for Lease {
     }
 }
 
-impl fmt::Debug for Lease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Lease").field(&self.hold).finish()
-    }
-}
+guard_of_hold! { Lease, |lease| &lease.hold }

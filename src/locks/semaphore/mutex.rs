@@ -1,13 +1,16 @@
 //! The mutex that belongs to no thread.
 
-use std::{fmt, ops::Deref, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
     error::Result,
     framework::{client::core::CuratorFramework, held::node::HeldNode},
     locks::{
         acquire::{internals::LockInternals, owners::Owners},
-        face::methods::{listening_methods, owned_lock_methods},
+        face::{
+            guard::guard_of_hold,
+            methods::{listening_methods, owned_lock_methods},
+        },
         holds::hold::Hold,
         options::acquire::AcquireOptions,
         semaphore::{lease::Lease, v2::InterProcessSemaphoreV2},
@@ -184,16 +187,4 @@ impl SemaphoreMutexGuard {
     }
 }
 
-impl Deref for SemaphoreMutexGuard {
-    type Target = Hold;
-
-    fn deref(&self) -> &Hold {
-        &self.lease
-    }
-}
-
-impl fmt::Debug for SemaphoreMutexGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SemaphoreMutexGuard").field(&*self.lease).finish()
-    }
-}
+guard_of_hold! { SemaphoreMutexGuard, |guard| &guard.lease }
