@@ -17,7 +17,8 @@ use crate::{
         face::{
             guard::LockGuard,
             methods::{listening_methods, revocable_methods, thread_lock_methods},
-            revoker::{RevocationListener, revocation_of},
+            revocation::RevocationRequest,
+            revoker::RevocationListener,
         },
         options::{acquire::AcquireOptions, wait::Wait, wait_strategy::WaitStrategy},
         recipe::driver::{LockInternalsDriver, StandardLockInternalsDriver},
@@ -175,16 +176,18 @@ impl InterProcessMutex {
     /// A release then talks to no server, and does not block.
     #[must_use]
     pub fn with_caching(self, caching: Caching) -> InterProcessMutex {
-        let mut mutex = InterProcessMutex::of(self.internals.configured(|_| ()));
-        mutex.cache =
-            (mutex.internals.kind == HoldKind::Mutex).then(|| Cache::new(mutex.internals.clone(), None, caching));
-        mutex
+        self.rebuilt(|_| (), Some(caching))
     }
 
     /// Another lock object, with these settings but for this change.
     pub(in crate::locks) fn configured(&self, change: impl FnOnce(&mut LockInternals)) -> InterProcessMutex {
+        self.rebuilt(change, self.caching())
+    }
+
+    fn rebuilt(&self, change: impl FnOnce(&mut LockInternals), caching: Option<Caching>) -> InterProcessMutex {
         let mut mutex = InterProcessMutex::of(self.internals.configured(change));
-        mutex.cache = self.caching().map(|caching| Cache::new(mutex.internals.clone(), None, caching));
+        let caching = caching.filter(|_| mutex.internals.kind == HoldKind::Mutex);
+        mutex.cache = caching.map(|caching| Cache::new(mutex.internals.clone(), None, caching));
         mutex
     }
 
@@ -224,7 +227,7 @@ impl InterProcessMutex {
         Ok(nodes)
     }
 
-    /// `lock` makes the listener's argument of this mutex.
+    /// `lock` makes the listener's argument of this mutex, on the dispatch thread, which calls the executor.
     pub(in crate::locks) fn revocable<L: Send + 'static>(
         &self,
         listener: impl RevocationListener<L>,
@@ -232,14 +235,16 @@ impl InterProcessMutex {
         lock: impl Fn(InterProcessMutex) -> L + Send + Sync + 'static,
     ) {
         let (internals, owners, writers) = (Arc::downgrade(&self.internals), self.owners.clone(), self.writers.clone());
-        // The cache has the lock, which has the listener.
         let cache = self.cache.as_ref().map(Arc::downgrade);
-        let this = move || {
-            let (internals, owners, writers) = (internals.upgrade()?, owners.clone(), writers.clone());
-            let cache = cache.as_ref().and_then(Weak::upgrade);
-            Some(lock(InterProcessMutex { internals, owners, writers, cache }))
+        let listener = Arc::new(listener);
+        let tell = move |_: &RevocationRequest| {
+            let Some(internals) = internals.upgrade() else { return };
+            let (owners, writers, listener) = (owners.clone(), writers.clone(), listener.clone());
+            let lock =
+                lock(InterProcessMutex { internals, owners, writers, cache: cache.as_ref().and_then(Weak::upgrade) });
+            executor(Box::new(move || listener.revocation_requested(&lock)));
         };
-        self.internals.make_revocable(revocation_of(self.internals.client(), listener, executor, this));
+        self.internals.on_revocation(false, Arc::new(tell));
     }
 
     /// The lock's internals: its directory and its driver.

@@ -288,7 +288,7 @@ macro_rules! listening_methods {
                 listener: impl Fn(&$crate::locks::face::revocation::RevocationRequest) + Send + Sync + 'static,
             ) {
                 let ($this, listener) = (self, std::sync::Arc::new(listener));
-                $internals.iter().for_each(|internals| internals.on_revocation(listener.clone()));
+                $internals.iter().for_each(|internals| internals.on_revocation(true, listener.clone()));
             }
 
             /// If a holder dies without releasing, the next holder is told

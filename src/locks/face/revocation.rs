@@ -79,17 +79,23 @@ impl Hold {
 }
 
 impl LockInternals {
-    /// Every hold from now on, and every wait, tells this listener.
+    /// Every hold from now on, and every wait, tells this listener; up to the next release unless it is lasting.
     pub(in crate::locks) fn on_revocation(
         self: &Arc<LockInternals>,
+        is_lasting: bool,
         listener: Arc<dyn Fn(&RevocationRequest) + Send + Sync>,
     ) {
+        // Weak, as the lock that keeps the listener keeps the client, too.
         let (core, lock) = (Arc::downgrade(&self.client().core), Arc::downgrade(self));
-        self.make_revocable(Revocation::lasting(move |word: &RevokeWord, held| {
+        let tell = move |word: &RevokeWord, held| {
             let Some(core) = core.upgrade() else { return };
             let (request, listener) =
                 (RevocationRequest { word: word.clone(), lock: lock.clone(), held }, listener.clone());
             core.dispatcher.run(move || listener(&request));
-        }));
+        };
+        self.make_revocable(match is_lasting {
+            true => Revocation::lasting(tell),
+            false => Revocation::new(move || tell(&RevokeWord::default(), None)),
+        });
     }
 }

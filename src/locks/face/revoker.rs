@@ -1,16 +1,11 @@
 //! Asking a holder to give its lock back.
 
-use std::sync::Arc;
-
 use crate::{
     base::paths::name_of,
     error::{Error, Result},
     framework::{
         client::core::CuratorFramework,
-        held::{
-            node::Revocation,
-            revocation::{REVOKE_MESSAGE, with_request},
-        },
+        held::revocation::{REVOKE_MESSAGE, with_request},
         znodes::create::is_curators,
     },
     locks::recipe::driver::sequence_for,
@@ -193,28 +188,4 @@ fn check_contender(path: &str, stat: &Stat) -> Result<()> {
     }
     let rule = "the znode of one that holds or waits: this is a directory".to_owned();
     Err(Error::InvalidArgument { name: "path", value: path.to_owned(), rule })
-}
-
-/// A revocation whose executor tells the listener about requests; the executor is called on the dispatch thread.
-///
-/// `lock` makes the listener's argument, on the dispatch thread; `None` if the lock does not exist any more.
-pub(crate) fn revocation_of<T: Send + 'static>(
-    client: &CuratorFramework,
-    listener: impl RevocationListener<T>,
-    executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
-    lock: impl Fn() -> Option<T> + Send + Sync + 'static,
-) -> Revocation {
-    // Weak, as the lock that keeps the listener keeps the client, too.
-    let core = Arc::downgrade(&client.core);
-    let (listener, parts) = (Arc::new(listener), Arc::new((executor, lock)));
-    Revocation::new(move || {
-        let Some(core) = core.upgrade() else { return };
-        let (listener, parts) = (listener.clone(), parts.clone());
-        core.dispatcher.run(move || {
-            let (executor, lock) = &*parts;
-            if let Some(lock) = lock() {
-                executor(Box::new(move || listener.revocation_requested(&lock)));
-            }
-        });
-    })
 }
