@@ -17,8 +17,7 @@ use crate::{
         face::{
             guard::LockGuard,
             methods::{listening_methods, revocable_methods, thread_lock_methods},
-            revocation::RevocationRequest,
-            revoker::RevocationListener,
+            revocation::{RevocationListener, RevocationRequest},
         },
         options::{acquire::AcquireOptions, wait::Wait, wait_strategy::WaitStrategy},
         recipe::driver::{LockInternalsDriver, StandardLockInternalsDriver},

@@ -235,13 +235,33 @@ macro_rules! thread_lock_methods {
     };
 }
 
+/// The methods of a lock that belongs to the thread that acquired it, and whose `mutex` does the work.
+macro_rules! mutex_lock_methods {
+    ($lock:ident, $(#[$acquire:meta])*) => {
+        $crate::locks::face::methods::thread_lock_methods! { $lock, $(#[$acquire])* }
+
+        impl $lock {
+            fn parts(&self) -> (&std::sync::Arc<LockInternals>, &std::sync::Arc<$crate::locks::acquire::owners::Owners>) {
+                self.mutex.parts()
+            }
+
+            fn enter(
+                &self,
+                options: &$crate::locks::options::acquire::AcquireOptions,
+            ) -> $crate::error::Result<Option<std::sync::Arc<$crate::framework::held::node::HeldNode>>> {
+                self.mutex.enter(options)
+            }
+        }
+    };
+}
+
 /// [`Revocable`](crate::Revocable), and its methods without the trait. `$mutex` does the work of `$this` lock, and `$lock_of` makes
 /// a lock of a mutex for its listener. The attributes are those of `make_revocable`.
 macro_rules! revocable_methods {
     ($lock:ident, |$this:ident| $mutex:expr, $lock_of:expr, $(#[$make_revocable:meta])*) => {
         impl $lock {
             $(#[$make_revocable])*
-            pub fn make_revocable(&self, listener: impl $crate::locks::face::revoker::RevocationListener<$lock>) {
+            pub fn make_revocable(&self, listener: impl $crate::locks::face::revocation::RevocationListener<$lock>) {
                 self.make_revocable_with_executor(listener, |task| task());
             }
 
@@ -249,7 +269,7 @@ macro_rules! revocable_methods {
             /// dispatch thread, with a task that it may run there or hand to a thread.
             pub fn make_revocable_with_executor(
                 &self,
-                listener: impl $crate::locks::face::revoker::RevocationListener<$lock>,
+                listener: impl $crate::locks::face::revocation::RevocationListener<$lock>,
                 executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
             ) {
                 let $this = self;
@@ -257,10 +277,10 @@ macro_rules! revocable_methods {
             }
         }
 
-        impl $crate::locks::face::revoker::Revocable<$lock> for $lock {
+        impl $crate::locks::face::revocation::Revocable<$lock> for $lock {
             fn make_revocable_with_executor(
                 &self,
-                listener: impl $crate::locks::face::revoker::RevocationListener<$lock>,
+                listener: impl $crate::locks::face::revocation::RevocationListener<$lock>,
                 executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
             ) {
                 $lock::make_revocable_with_executor(self, listener, executor);
@@ -333,6 +353,7 @@ macro_rules! listening_methods {
 
 pub(in crate::locks) use listening_methods;
 pub(in crate::locks) use lock_methods;
+pub(in crate::locks) use mutex_lock_methods;
 pub(in crate::locks) use owned_lock_methods;
 pub(in crate::locks) use revocable_methods;
 pub(in crate::locks) use thread_lock_methods;

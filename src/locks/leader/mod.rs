@@ -7,18 +7,14 @@
 mod campaign;
 pub(in crate::locks) mod candidate;
 pub(in crate::locks) mod latch;
-pub(in crate::locks) mod latch_listener;
 pub(in crate::locks) mod leadership;
 mod methods;
 pub(in crate::locks) mod participant;
 pub(in crate::locks) mod selector;
-pub(in crate::locks) mod selector_listener;
 #[cfg(test)]
 mod tests;
 
-pub use latch::LeaderLatch;
-pub use latch_listener::{CloseMode, LeaderLatchListener};
+pub use latch::{CloseMode, LeaderLatch, LeaderLatchListener};
 pub use leadership::{CancelLeadership, LeaderState, Leadership};
 pub use participant::Participant;
-pub use selector::LeaderSelector;
-pub use selector_listener::LeaderSelectorListener;
+pub use selector::{LeaderSelector, LeaderSelectorListener};

@@ -1,7 +1,5 @@
 //! A number that processes share.
 
-pub(in crate::locks) mod versioned_value;
-
 use std::{
     fmt,
     sync::{Arc, Weak},
@@ -20,7 +18,6 @@ use crate::{
             reactions::{Reaction, WakeUp},
         },
     },
-    locks::shared_count::versioned_value::VersionedValue,
     proto::{
         request::Request,
         response::Response,
@@ -478,6 +475,43 @@ impl fmt::Debug for SharedCount {
             .field("path", &self.shared.path)
             .field("count", &self.count())
             .finish_non_exhaustive()
+    }
+}
+
+/// A value and the version of the znode that holds it. Java: `VersionedValue`.
+///
+/// ```
+/// # curator_locks::docs::example(|client| {
+/// use curator_locks::SharedCount;
+///
+/// let limit = SharedCount::new(&client, "/limit", 3)?;
+/// limit.start()?;
+/// loop {
+///     let seen = limit.versioned_value();
+///     if limit.try_set_count(seen, seen.value() + 1)? {
+///         break; // and nobody's write was lost
+///     }
+/// }
+/// assert_eq!(limit.count(), 4);
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct VersionedValue<T> {
+    version: i32,
+    value: T,
+}
+
+impl<T> VersionedValue<T> {
+    /// The znode's version, which grows with every write; -1 before the first read.
+    #[must_use]
+    pub fn version(&self) -> i32 {
+        self.version
+    }
+
+    /// The value.
+    #[must_use]
+    pub fn value(&self) -> &T {
+        &self.value
     }
 }
 
