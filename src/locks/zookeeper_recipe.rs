@@ -159,7 +159,7 @@ impl WriteLock {
     /// has been told and another term begins.
     #[must_use]
     pub fn is_owner(&self) -> bool {
-        self.candidate.is_owner()
+        self.candidate.leadership().is_some()
     }
 
     /// The path of this object's znode; `None` while it is not queued.

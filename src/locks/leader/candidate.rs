@@ -16,7 +16,7 @@ use crate::{
     framework::{
         client::core::{CuratorFramework, ListenerId},
         events::{
-            connection_state::ConnectionStateErrorPolicy,
+            connection_state::{ConnectionState, ConnectionStateErrorPolicy},
             dispatch::{as_listener, is_listener},
             reactions::Reaction,
         },
@@ -97,8 +97,8 @@ pub(super) struct CandidateState {
     pub(super) news: CancelToken,
     /// The error of the last news, if an attempt to queue has failed.
     pub(super) failed: Option<Error>,
-    /// Ends the term, as the client's policy says; no listener delays that.
-    pub(super) on_connection: Option<Arc<Reaction>>,
+    /// Ends the term of a candidacy, as the policy says; no listener delays that.
+    on_connection: Option<Arc<Reaction>>,
 }
 
 impl Candidate {
@@ -126,7 +126,7 @@ impl Candidate {
                 return Err(Error::ClientClosed);
             }
         }
-        Ok(self.is_owner())
+        Ok(self.leadership().is_some())
     }
 
     /// Queues, unless it does already or is closed. Without a caller it waits for a connection as long as it takes.
@@ -143,6 +143,17 @@ impl Candidate {
         // Under the lock, so that no other thread finds a candidacy that has no thread.
         spawn("curator-leader", move || campaign::run(&task.left, || task.lead(), |has_led| task.goes_on(has_led)))?;
         state.candidacy = Some((left, returned));
+        if let Some(policy) = self.policy {
+            let candidate = Arc::downgrade(self);
+            let on_connection: Arc<Reaction> = Arc::new(move |state: ConnectionState| {
+                // Even if there is a connection again by now.
+                if let (true, Some(candidate)) = (policy.is_error_state(state), candidate.upgrade()) {
+                    candidate.end_term();
+                }
+            });
+            self.lock.client().core.reactions.add(Arc::downgrade(&on_connection));
+            state.on_connection = Some(on_connection);
+        }
         Ok(())
     }
 
@@ -180,7 +191,7 @@ impl Candidate {
             if let Some((left, _)) = &candidacy {
                 left.cancel();
             }
-            state.node = None;
+            (state.node, state.on_connection) = (None, None);
             (candidacy, state.term.take())
         };
         if let Some(term) = term {
@@ -190,15 +201,11 @@ impl Candidate {
     }
 
     /// Ends the current term; another one begins when that was told, if the hold is certain then.
-    pub(in crate::locks) fn end_term(&self) {
+    fn end_term(&self) {
         let term = self.state.lock().term.clone();
         if let Some(term) = term {
             term.end();
         }
-    }
-
-    pub(in crate::locks) fn is_owner(&self) -> bool {
-        self.leadership().is_some()
     }
 
     /// The current term.

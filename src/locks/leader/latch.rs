@@ -9,7 +9,6 @@ use crate::{
     error::{Error, Result},
     framework::{
         client::core::{CuratorFramework, ListenerId},
-        events::{connection_state::ConnectionState, reactions::Reaction},
         held::holds::HoldKind,
     },
     locks::{
@@ -128,24 +127,8 @@ impl LeaderLatch {
     /// [`Error::AlreadyStarted`]; [`Error::NotInUse`] after a close; [`Error::NotStarted`] or [`Error::ClientClosed`] of
     /// the client; [`Error::Io`] if no thread can be had: it may be started again.
     pub fn start(&self) -> Result<()> {
-        let client = self.candidate.internals().client();
-        client.core.check_open()?;
-        let candidate = Arc::downgrade(&self.candidate);
-        {
-            // Both under one lock: a thread that closes the latch from now on finds the reaction, and drops it.
-            let mut state = self.candidate.state.lock();
-            state.life.start(WHAT, self.path())?;
-            let policy = client.connection_state_error_policy();
-            let on_connection: Arc<Reaction> = Arc::new(move |state: ConnectionState| {
-                let Some(candidate) = candidate.upgrade() else { return };
-                if policy.is_error_state(state) {
-                    // Even if there is a connection again by now.
-                    candidate.end_term();
-                }
-            });
-            client.core.reactions.add(Arc::downgrade(&on_connection));
-            state.on_connection = Some(on_connection);
-        }
+        self.candidate.internals().client().core.check_open()?;
+        self.candidate.state.lock().life.start(WHAT, self.path())?;
         self.candidate.begin(None).inspect_err(|_| {
             // Fails if it was closed meanwhile.
             let _ = self.stop(LeaderState::Latent, CloseMode::NotifyLeader);
@@ -285,9 +268,8 @@ impl LeaderLatch {
         state.life.check_started(WHAT, self.path())?;
         state.life = life;
         let silenced = (close_mode == CloseMode::Silent).then(|| mem::take(&mut state.listeners));
-        let on_connection = state.on_connection.take();
         // The callers' listeners, and what they own: not under the lock.
-        drop_unlocked(state, (silenced, on_connection));
+        drop_unlocked(state, silenced);
         // The waiting threads look again, and find the latch closed.
         self.candidate.wake(None);
         Ok(())

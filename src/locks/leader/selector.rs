@@ -454,18 +454,18 @@ impl SelectorShared {
         let Some(held) = mutex.lock_with(&AcquireOptions::new().cancel_token(&self.closed))? else {
             return Ok(false);
         };
-        let term = mutex.hold().map(Leadership::new).filter(|leadership| self.begins(leadership));
-        if let Some(leadership) = &term {
-            let lead = || self.listener.take_leadership(self.client(), leadership);
-            let _ = caught("a leader", lead);
+        let term = Leadership::new(held.clone());
+        let begins = self.begins(&term);
+        if begins {
+            let _ = caught("a leader", || self.listener.take_leadership(self.client(), &term));
             // Before the release: no other process leads before this term has ended.
-            leadership.end();
+            term.end();
             self.state.lock().term = None;
         }
         if let Err(error) = held.release() {
             log::debug!("{}: at the end of a term: {error}", mutex.internals().base_path());
         }
-        Ok(term.is_some())
+        Ok(begins)
     }
 
     /// The term begins, unless it is over already.
