@@ -149,12 +149,6 @@ impl InterProcessMutex {
         InterProcessMutex { internals: Arc::new(internals), owners: Arc::default(), writers: None, cache: None }
     }
 
-    /// Lets the threads that hold this write lock in without queueing.
-    pub(crate) fn beside(mut self, write: &InterProcessMutex) -> InterProcessMutex {
-        self.writers = Some(write.owners.clone());
-        self
-    }
-
     /// Sets the data of this mutex's znodes, for others to read. Defaults to the client's default data. Java:
     /// `getLockNodeBytes`.
     #[must_use]
@@ -194,11 +188,16 @@ impl InterProcessMutex {
         self.cache.as_ref().map(|cache| cache.limits)
     }
 
-    /// Gives both halves of a read/write lock one cache, which keeps their znodes for the next threads.
-    pub(in crate::locks) fn cache_both(read: &mut InterProcessMutex, write: &mut InterProcessMutex, caching: Caching) {
-        let cache = Cache::new(write.internals.clone(), Some(read.internals.clone()), caching);
-        write.cache = Some(cache.clone());
-        read.cache = Some(cache);
+    /// Makes them the halves of a read/write lock: the threads that hold the write lock are let into the other without
+    /// queueing, and both have one cache, which keeps their znodes for the next threads.
+    pub(in crate::locks) fn join(
+        read: &mut InterProcessMutex,
+        write: &mut InterProcessMutex,
+        caching: Option<Caching>,
+    ) {
+        read.writers = Some(write.owners.clone());
+        write.cache = caching.map(|caching| Cache::new(write.internals.clone(), Some(read.internals.clone()), caching));
+        read.cache = write.cache.clone();
     }
 
     /// How many threads wait in this object [with caching](InterProcessMutex::with_caching), behind the one that holds

@@ -64,9 +64,14 @@ impl InterProcessReadWriteLock {
     /// [`Error::InvalidPath`] for an invalid path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessReadWriteLock> {
         let write = InterProcessMutex::of_kind(client, path, WriteLockDriver, HoldKind::Write)?;
-        let read = InterProcessMutex::of_kind(client, path, ReadLockDriver, HoldKind::Read)?.beside(&write);
+        let read = InterProcessMutex::of_kind(client, path, ReadLockDriver, HoldKind::Read)?;
+        Ok(InterProcessReadWriteLock::of(read, write, None))
+    }
+
+    fn of(mut read: InterProcessMutex, mut write: InterProcessMutex, caching: Option<Caching>) -> Self {
+        InterProcessMutex::join(&mut read, &mut write, caching);
         let (read, write) = (InterProcessReadLock { mutex: read }, InterProcessWriteLock { mutex: write });
-        Ok(InterProcessReadWriteLock { read, write })
+        InterProcessReadWriteLock { read, write }
     }
 
     /// Sets the data of the znodes of both locks, for others to read. Defaults to the client's default data.
@@ -114,16 +119,8 @@ impl InterProcessReadWriteLock {
 
     /// Another lock object, with these settings but for this change.
     fn rebuilt(&self, change: impl Fn(&mut LockInternals), caching: Option<Caching>) -> InterProcessReadWriteLock {
-        let (read, write) = (self.read.internals().configured(&change), self.write.internals().configured(&change));
-        let mut write = InterProcessMutex::of(write);
-        let mut read = InterProcessMutex::of(read).beside(&write);
-        if let Some(caching) = caching {
-            InterProcessMutex::cache_both(&mut read, &mut write, caching);
-        }
-        InterProcessReadWriteLock {
-            read: InterProcessReadLock { mutex: read },
-            write: InterProcessWriteLock { mutex: write },
-        }
+        let configured = |half: &InterProcessMutex| InterProcessMutex::of(half.internals().configured(&change));
+        InterProcessReadWriteLock::of(configured(&self.read.mutex), configured(&self.write.mutex), caching)
     }
 
     /// How many threads of this process wait, in this object and [with

@@ -1,5 +1,14 @@
 //! The methods that every lock has, once.
 
+use std::time::Duration;
+
+use crate::error::Error;
+
+/// Without a timeout an acquire ends with the lock or with an error.
+pub(in crate::locks) fn no_end() -> Error {
+    Error::Timeout { what: "acquire".into(), after: Duration::MAX }
+}
+
 /// The methods of a lock, and [`InterProcessLock`](crate::InterProcessLock) from them.
 ///
 /// The lock brings `enter(&AcquireOptions) -> Result<Option<H>>`, `keep(H)` for a call without a guard, `guard(H)`,
@@ -57,11 +66,8 @@ macro_rules! lock_methods {
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire`].")]
             pub fn lock(&self) -> $crate::error::Result<$guard> {
-                match self.lock_with(&$crate::locks::options::acquire::AcquireOptions::new())? {
-                    Some(guard) => Ok(guard),
-                    // Without a timeout there is no end but a guard or an error.
-                    None => Err($crate::error::Error::Timeout { what: "acquire".into(), after: std::time::Duration::MAX }),
-                }
+                let guard = self.lock_with(&$crate::locks::options::acquire::AcquireOptions::new())?;
+                guard.ok_or_else($crate::locks::face::methods::no_end)
             }
 
             /// Acquires the lock as a guard unless the time is up first: then `None`, and nothing is left in the queue.

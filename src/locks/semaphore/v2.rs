@@ -22,7 +22,7 @@ use crate::{
             limit::Limit,
             release::QueueHead,
         },
-        face::methods::listening_methods,
+        face::methods::{listening_methods, no_end},
         options::{acquire::AcquireOptions, wait::Wait, wait_strategy::WaitStrategy},
         recipe::{
             driver::{StandardLockInternalsDriver, sorted_contenders},
@@ -349,9 +349,4 @@ impl fmt::Debug for InterProcessSemaphoreV2 {
             .field("limit", &self.limit)
             .finish_non_exhaustive()
     }
-}
-
-/// Without a timeout an acquire ends with leases or with an error.
-fn no_end() -> Error {
-    Error::Timeout { what: "acquire".into(), after: Duration::MAX }
 }
