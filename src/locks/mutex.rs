@@ -6,7 +6,6 @@ use std::{
 };
 
 use crate::{
-    base::paths::name_of,
     error::Result,
     framework::{
         client::core::CuratorFramework,
@@ -215,14 +214,6 @@ impl InterProcessMutex {
     /// As [every operation on a znode](crate::operations#errors).
     pub fn participant_nodes(&self) -> Result<Vec<String>> {
         LockInternals::participant_nodes(self.internals.client(), self.internals.base_path())
-    }
-
-    /// [`InterProcessMutex::participant_nodes`] of this kind only, where kinds queue together.
-    pub(crate) fn participant_nodes_of_kind(&self) -> Result<Vec<String>> {
-        let name = self.internals.driver().lock_name();
-        let mut nodes = self.participant_nodes()?;
-        nodes.retain(|path| name_of(path).contains(name));
-        Ok(nodes)
     }
 
     /// `lock` makes the listener's argument of this mutex, on the dispatch thread, which calls the executor.

@@ -1,6 +1,7 @@
 //! The read/write lock: two locks that queue in one directory.
 
 use crate::{
+    base::paths::name_of,
     error::Result,
     framework::{client::core::CuratorFramework, held::holds::HoldKind},
     locks::{
@@ -165,7 +166,9 @@ macro_rules! half {
             /// # Errors
             /// As [every operation on a znode](crate::operations#errors).
             pub fn participant_nodes(&self) -> Result<Vec<String>> {
-                self.mutex.participant_nodes_of_kind()
+                let mut nodes = self.mutex.participant_nodes()?;
+                nodes.retain(|path| name_of(path).contains(self.internals().driver().lock_name()));
+                Ok(nodes)
             }
 
             /// The lock's internals: its directory and its driver.

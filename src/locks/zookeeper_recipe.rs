@@ -112,7 +112,7 @@ impl WriteLock {
     /// ZooKeeper's own recipe, which does not look at them.
     #[must_use]
     pub fn with_data(self, data: impl Into<Vec<u8>>) -> WriteLock {
-        self.candidate.internals().set_data(data);
+        self.candidate.lock.set_data(data);
         self
     }
 
@@ -171,7 +171,7 @@ impl WriteLock {
     /// The lock's directory.
     #[must_use]
     pub fn dir(&self) -> &str {
-        self.candidate.internals().base_path()
+        self.candidate.lock.base_path()
     }
 
     /// A number that grows with every grant of this lock, over all processes; `None` if this object is not the owner.

@@ -64,7 +64,7 @@ pub(in crate::locks) fn listener(
 /// One object that wants the lock: it queues, is told, and queues again after a loss, on a thread that lives as long as it
 /// wants the lock.
 pub(in crate::locks) struct Candidate {
-    lock: LockInternals,
+    pub(in crate::locks) lock: LockInternals,
     /// Says in which states of the connection it may not lead; `None`: in every state it may.
     policy: Option<ConnectionStateErrorPolicy>,
     pub(super) state: Mutex<CandidateState>,
@@ -107,10 +107,6 @@ impl Candidate {
         Arc::new(Candidate { lock, policy, state: Mutex::default(), telling: Mutex::default() })
     }
 
-    pub(in crate::locks) fn internals(&self) -> &LockInternals {
-        &self.lock
-    }
-
     /// Queues, unless it does already, and waits until its place in the queue is known, or the servers are away. `true` if
     /// the lock is its own.
     pub(in crate::locks) fn lock(self: &Arc<Self>) -> Result<bool> {
@@ -146,9 +142,11 @@ impl Candidate {
         if let Some(policy) = self.policy {
             let candidate = Arc::downgrade(self);
             let on_connection: Arc<Reaction> = Arc::new(move |state: ConnectionState| {
-                // Even if there is a connection again by now.
-                if let (true, Some(candidate)) = (policy.is_error_state(state), candidate.upgrade()) {
-                    candidate.end_term();
+                let Some(candidate) = candidate.upgrade().filter(|_| policy.is_error_state(state)) else { return };
+                let term = candidate.state.lock().term.clone();
+                // Even if there is a connection again by now. Another term begins when that was told, if the hold is certain then.
+                if let Some(term) = term {
+                    term.end();
                 }
             });
             self.lock.client().core.reactions.add(Arc::downgrade(&on_connection));
@@ -198,14 +196,6 @@ impl Candidate {
             term.end();
         }
         candidacy.map(|(_, returned)| returned)
-    }
-
-    /// Ends the current term; another one begins when that was told, if the hold is certain then.
-    fn end_term(&self) {
-        let term = self.state.lock().term.clone();
-        if let Some(term) = term {
-            term.end();
-        }
     }
 
     /// The current term.
@@ -347,12 +337,10 @@ impl CandidateTask {
     }
 
     /// Updates the candidate's state, unless the candidacy was given up: another one may have begun since.
-    fn write(&self, write: impl FnOnce(&mut CandidateState)) {
+    fn write<T>(&self, write: impl FnOnce(&mut CandidateState) -> T) -> Option<T> {
         let mut state = self.candidate.state.lock();
         // Checked under the lock under which the candidacy is given up.
-        if !self.left.is_cancelled() {
-            write(&mut state);
-        }
+        (!self.left.is_cancelled()).then(|| write(&mut state))
     }
 
     fn stop(&self) -> WaitBound<'_> {
@@ -425,17 +413,14 @@ impl CandidateTask {
 
     fn begin_term(&self, held: &Arc<HeldNode>) -> Option<Leadership> {
         let candidate = &self.candidate;
-        let mut term = None;
         self.write(|state| {
             // Checked under the lock: earlier changes of the connection show here, and later ones find the term.
-            if held.is_certain() && candidate.may_lead() {
-                let begun = Leadership::new(candidate.lock.hold(held.clone()));
-                state.last_path = Some(begun.path().to_owned());
-                state.term = Some(begun.clone());
-                term = Some(begun);
-            }
-        });
-        term
+            let may_begin = held.is_certain() && candidate.may_lead();
+            let term = may_begin.then(|| Leadership::new(candidate.lock.hold(held.clone())))?;
+            state.last_path = Some(term.path().to_owned());
+            state.term = Some(term.clone());
+            Some(term)
+        })?
     }
 
     /// Tells the listeners of a term, and of its end when it is over.

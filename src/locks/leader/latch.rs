@@ -110,7 +110,7 @@ impl LeaderLatch {
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> LeaderLatch {
         self.id = id.into();
-        self.candidate.internals().set_data(self.id.clone());
+        self.candidate.lock.set_data(self.id.clone());
         self
     }
 
@@ -127,7 +127,7 @@ impl LeaderLatch {
     /// [`Error::AlreadyStarted`]; [`Error::NotInUse`] after a close; [`Error::NotStarted`] or [`Error::ClientClosed`] of
     /// the client; [`Error::Io`] if no thread can be had: it may be started again.
     pub fn start(&self) -> Result<()> {
-        self.candidate.internals().client().core.check_open()?;
+        self.candidate.lock.client().core.check_open()?;
         self.candidate.state.lock().life.start(WHAT, self.path())?;
         self.candidate.begin(None).inspect_err(|_| {
             // Fails if it was closed meanwhile.
@@ -197,7 +197,7 @@ impl LeaderLatch {
             select! {
                 // Otherwise check again in the next iteration.
                 recv(news.signal()) -> _ => self.candidate.state.lock().failed.clone().map_or(Ok(()), Err)?,
-                recv(self.candidate.internals().client().core.closed.signal()) -> _ => return Err(Error::ClientClosed),
+                recv(self.candidate.lock.client().core.closed.signal()) -> _ => return Err(Error::ClientClosed),
                 recv(cancelled) -> _ => return Err(Error::Cancelled { path: self.path().to_owned() }),
                 recv(timer) -> _ => return Ok(self.has_leadership()),
             }
@@ -277,7 +277,7 @@ impl LeaderLatch {
 
     /// A token that is cancelled at the next news of this latch.
     fn news(&self) -> Result<CancelToken> {
-        self.candidate.internals().client().core.check_open()?;
+        self.candidate.lock.client().core.check_open()?;
         let state = self.candidate.state.lock();
         state.life.check_started(WHAT, self.path())?;
         // After a final error there are no more news.
@@ -294,7 +294,7 @@ impl Drop for LeaderLatch {
     }
 }
 
-leader_methods! { LeaderLatch, |latch| latch.candidate.state, latch.candidate.internals() }
+leader_methods! { LeaderLatch, |latch| latch.candidate.state, latch.candidate.lock }
 
 /// A listener that is told when a [`LeaderLatch`](crate::LeaderLatch) leads. Java: `LeaderLatchListener`.
 ///

@@ -193,11 +193,6 @@ impl Leadership {
         let _ = WaitBound { deadline: None, cancel: Some(closed) }.recv(self.ended.signal());
         self.end();
     }
-
-    /// Asks the leader to stop; it leads until it has.
-    pub(super) fn interrupt(&self) {
-        self.cancel.cancel();
-    }
 }
 
 impl Deref for Leadership {

@@ -238,7 +238,7 @@ impl LeaderSelector {
     pub fn interrupt_leadership(&self) {
         let term = self.shared.state.lock().term.clone();
         if let Some(term) = term {
-            term.interrupt();
+            term.cancel_token().cancel();
         }
     }
 
@@ -400,25 +400,21 @@ impl SelectorTask {
     /// A task that queues has to lead once. The listener is told of errors.
     fn goes_on(&mut self, has_led: &Result<bool>) -> bool {
         let shared = &self.shared;
-        let goes_on = {
-            let mut state = shared.state.lock();
-            let wants_more = match has_led {
+        let mut state = shared.state.lock();
+        let is_started = state.life == LeaderState::Started;
+        let goes_on = is_started
+            && match has_led {
                 Ok(true) => state.requeues,
                 Ok(false) => true,
                 Err(error) => !error.is_final(),
             };
-            let is_started = state.life == LeaderState::Started;
-            state.is_queued = is_started && wants_more;
-            if !state.is_queued {
-                // From here on another task may be made.
-                self.is_dropped = None;
-            }
-            if !is_started {
-                return false;
-            }
-            state.is_queued
-        };
-        if let Err(error) = has_led {
+        state.is_queued = goes_on;
+        drop(state);
+        if !goes_on {
+            // Another task may have been made since: this one is over.
+            self.is_dropped = None;
+        }
+        if let (true, Err(error)) = (is_started, has_led) {
             let _ = caught("a leader selector's listener", || shared.listener.queueing_failed(shared.client(), error));
         }
         goes_on

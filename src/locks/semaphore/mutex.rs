@@ -93,7 +93,7 @@ impl InterProcessSemaphoreMutex {
     }
 
     fn of(semaphore: InterProcessSemaphoreV2) -> InterProcessSemaphoreMutex {
-        let owners = Owners::of_any_thread(semaphore.leases());
+        let owners = Owners::of_any_thread(&semaphore.leases);
         InterProcessSemaphoreMutex { semaphore, owners }
     }
 
@@ -115,7 +115,7 @@ impl InterProcessSemaphoreMutex {
     /// any.
     #[must_use]
     pub fn hold(&self) -> Option<Hold> {
-        self.owners.current().map(|held| self.semaphore.leases().hold(held))
+        self.owners.current().map(|held| self.semaphore.leases.hold(held))
     }
 
     /// The names of the znodes of the holder and of the one that waits for it.
@@ -127,22 +127,22 @@ impl InterProcessSemaphoreMutex {
     }
 
     fn parts(&self) -> (&Arc<LockInternals>, &Owners) {
-        (self.semaphore.leases(), &self.owners)
+        (&self.semaphore.leases, &self.owners)
     }
 
     fn enter(&self, options: &AcquireOptions) -> Result<Option<Arc<HeldNode>>> {
         if options.timeout.is_none() {
-            self.semaphore.leases().warn_of_itself();
+            self.semaphore.leases.warn_of_itself();
         }
         Ok(self.semaphore.acquire_nodes(1, options)?.and_then(|mut held| held.pop()))
     }
 
     fn keep(&self, held: Arc<HeldNode>) {
-        self.owners.entered(self.semaphore.leases(), held);
+        self.owners.entered(&self.semaphore.leases, held);
     }
 
     fn guard(&self, held: Arc<HeldNode>) -> SemaphoreMutexGuard {
-        let leases = self.semaphore.leases();
+        let leases = &self.semaphore.leases;
         leases.thread_holds.add(leases.kind, &held);
         SemaphoreMutexGuard { _counted: self.owners.guard(), lease: Lease::new(leases, held) }
     }
@@ -155,7 +155,7 @@ owned_lock_methods! { InterProcessSemaphoreMutex, SemaphoreMutexGuard,
     /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire).
 }
 
-listening_methods! { InterProcessSemaphoreMutex, |lock| [lock.semaphore.leases()] }
+listening_methods! { InterProcessSemaphoreMutex, |lock| [&lock.semaphore.leases] }
 
 /// A held [`InterProcessSemaphoreMutex`]; may be sent to another thread, and outlive the lock object. Dropping it releases
 /// the lock.

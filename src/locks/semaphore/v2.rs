@@ -92,7 +92,7 @@ const LEASES: &str = "leases";
 #[derive(Clone)]
 pub struct InterProcessSemaphoreV2 {
     locks: Arc<LockInternals>,
-    leases: Arc<LockInternals>,
+    pub(super) leases: Arc<LockInternals>,
     limit: Limit,
     /// Whether the last acquire had to wait for others: then the next one queues at once instead of trying first.
     is_contended: Arc<AtomicBool>,
@@ -248,16 +248,12 @@ impl InterProcessSemaphoreV2 {
         Ok(sorted_contenders(&names).into_iter().map(str::to_owned).collect())
     }
 
-    pub(in crate::locks) fn path(&self) -> &str {
+    fn path(&self) -> &str {
         self.locks.base_path()
     }
 
     fn client(&self) -> &CuratorFramework {
         self.locks.client()
-    }
-
-    pub(in crate::locks) fn leases(&self) -> &Arc<LockInternals> {
-        &self.leases
     }
 
     fn check_count(&self, count: usize) -> Result<()> {
@@ -340,7 +336,7 @@ impl InterProcessSemaphoreV2 {
     }
 }
 
-listening_methods! { InterProcessSemaphoreV2, |lock| [lock.leases()] }
+listening_methods! { InterProcessSemaphoreV2, |lock| [&lock.leases] }
 
 impl fmt::Debug for InterProcessSemaphoreV2 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
