@@ -176,10 +176,8 @@ impl InterProcessMultiLock {
         let _passed_on = caller.map(|token| token.pass_on(&interrupt));
         // Whether the loss of a member has ended the wait, and not the caller.
         let is_lost = || interrupt.is_cancelled() && !caller.is_some_and(CancelToken::is_cancelled);
-        let on_loss: Arc<WakeUp> = Arc::new({
-            let interrupt = interrupt.clone();
-            move || interrupt.cancel()
-        });
+        let lost = interrupt.clone();
+        let on_loss: Arc<WakeUp> = Arc::new(move || lost.cancel());
         let mut each = AcquireOptions { interrupt: Some(interrupt.clone()), ..options.clone() };
         let limited = each.limited.get_or_insert_default().clone();
         let mut taken = Members { multi: self.clone(), holds: Vec::new(), ends: Vec::new(), since: None };
@@ -190,8 +188,7 @@ impl InterProcessMultiLock {
             match lock.acquire_holds(&each) {
                 Ok(Some(holds)) => taken.add(holds, &on_loss),
                 Ok(None) => {
-                    let waited_for = lock.waited_for();
-                    return self.time_is_up(options, waited_for.unwrap_or_else(|| name_of(&**lock, index)));
+                    return self.time_is_up(options, lock.waited_for().unwrap_or_else(|| name_of(&**lock, index)));
                 }
                 Err(Error::Cancelled { .. }) if is_lost() => return Ok(Continue(())),
                 Err(error) => {

@@ -141,10 +141,7 @@ impl LockQueue {
     pub fn inspect(client: &CuratorFramework, path: &str) -> Result<LockQueue> {
         let directory = directory_of(client, path)?;
         let call = client.call("inspect", path, WaitBound::default());
-        let mut queue = call.retry(|session| {
-            let look = QueueScan { client, call: &call, session };
-            look.directory(path, &directory)
-        })?;
+        let mut queue = call.retry(|session| QueueScan { client, call: &call, session }.directory(path, &directory))?;
         queue.add_own_usage(client, &directory);
         Ok(queue)
     }
@@ -155,11 +152,8 @@ impl LockQueue {
         let mut children = children_of(client, path)?;
         children.retain(|name| names::is_contender(name));
         let call = client.call("participants", path, WaitBound::default());
-        let queue = call.retry(|session| {
-            let look = QueueScan { client, call: &call, session };
-            look.sequence(path, &directory, &children)
-        })?;
-        Ok(queue.entries)
+        let scan = |session: &_| QueueScan { client, call: &call, session }.sequence(path, &directory, &children);
+        Ok(call.retry(scan)?.entries)
     }
 
     fn new(path: &str, kind: LockKind) -> LockQueue {
@@ -231,10 +225,7 @@ impl QueueEntry {
     /// Whether it has the lock: holds it, or [keeps](EntryState::Cached) it.
     #[must_use]
     pub fn holds(&self) -> bool {
-        match self.state {
-            EntryState::Holds | EntryState::Cached(_) => true,
-            EntryState::Waits(_) => false,
-        }
+        !matches!(self.state, EntryState::Waits(_))
     }
 }
 

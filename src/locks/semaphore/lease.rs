@@ -29,7 +29,7 @@ use crate::{
 /// ```
 #[must_use = "the lease is given back at once if it is not kept"]
 pub struct Lease {
-    leases: Arc<LockInternals>,
+    pub(super) leases: Arc<LockInternals>,
     hold: Hold,
     is_open: bool,
 }
@@ -64,10 +64,6 @@ impl Lease {
     pub fn close(mut self) -> Result<()> {
         self.is_open = false;
         self.leases.release(self.hold.node()).0
-    }
-
-    pub(in crate::locks) fn is_of(&self, leases: &Arc<LockInternals>) -> bool {
-        Arc::ptr_eq(&self.leases, leases)
     }
 
     /// The held znode, for a caller that gives the lease back by itself.

@@ -229,7 +229,8 @@ impl InterProcessSemaphoreV2 {
     /// # Errors
     /// The first of all errors, as [`Lease::close`]; the others are logged.
     pub fn return_all(&self, leases: impl IntoIterator<Item = Lease>) -> Result<()> {
-        let (own, others): (Vec<Lease>, Vec<Lease>) = leases.into_iter().partition(|lease| lease.is_of(&self.leases));
+        let is_own = |lease: &Lease| Arc::ptr_eq(&lease.leases, &self.leases);
+        let (own, others): (Vec<Lease>, Vec<Lease>) = leases.into_iter().partition(is_own);
         let nodes: Vec<Arc<HeldNode>> = own.into_iter().map(Lease::into_node).collect();
         let own = self.leases.release_all(&nodes).into_iter().map(|(closed, _)| closed);
         let mut errors = own.chain(others.into_iter().map(Lease::close)).filter_map(Result::err);
