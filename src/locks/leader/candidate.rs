@@ -1,4 +1,5 @@
-//! A candidate contends for a lock until it gives up, and tells listeners when it has the lock.
+//! A candidate contends for a lock until it gives up, and tells listeners when it has the lock; and the campaign that its
+//! thread runs, as that of a leader selector does.
 
 use std::{
     cell::RefCell,
@@ -24,10 +25,7 @@ use crate::{
     },
     locks::{
         acquire::{Acquire, Outcome, internals::LockInternals, last_look::pause},
-        leader::{
-            campaign::{self, await_connection},
-            leadership::{LeaderState, Leadership},
-        },
+        leader::leadership::{LeaderState, Leadership},
         options::{acquire::AcquireOptions, wait::Wait},
         recipe::{doubt::Doubt, machine::Contender, spec::Do},
     },
@@ -37,6 +35,10 @@ use crate::{
 /// How long a release waits until the listeners have been told. A listener that itself waits for the caller thus makes a
 /// delay, and no deadlock.
 const LONGEST_TELLING: Duration = Duration::from_secs(1);
+
+/// How long to wait before the next attempt after the connection went, and after the servers refused one.
+const AFTER_LOSS: Duration = Duration::from_millis(100);
+const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 
 /// A listener, called with the term that begins, or with `None` at its end. It has been told once the sender is dropped;
 /// nothing is ever sent.
@@ -137,7 +139,7 @@ impl Candidate {
         let (candidate, caller) = (self.clone(), RefCell::new(caller));
         let task = CandidateTask { candidate, left: left.clone(), caller, returns };
         // Under the lock, so that no other thread finds a candidacy that has no thread.
-        spawn("curator-leader", move || campaign::run(&task.left, || task.lead(), |has_led| task.goes_on(has_led)))?;
+        spawn("curator-leader", move || campaign(&task.left, || task.lead(), |has_led| task.goes_on(has_led)))?;
         state.candidacy = Some((left, returned));
         if let Some(policy) = self.policy {
             let candidate = Arc::downgrade(self);
@@ -444,6 +446,41 @@ fn forget_once_told(held: &Arc<HeldNode>, client: &CuratorFramework) {
 /// Whether an attempt failed because the connection or somebody's delete was in the way, or the client was closed,
 /// which is no refusal.
 fn is_passing(error: &Error) -> bool {
-    let is_lost = matches!(error, Error::ConnectionLoss { .. } | Error::SessionExpired { .. });
-    is_lost || error.is_no_node() || matches!(error, Error::ClientClosed)
+    matches!(error, Error::ConnectionLoss { .. } | Error::SessionExpired { .. } | Error::ClientClosed)
+        || error.is_no_node()
+}
+
+/// Runs a campaign to its end: `lead` queues, leads and gives the lock back, once; `false`: it was over before the candidate
+/// led. `goes_on` says whether to queue again. `left` is cancelled when the campaign is given up. No caller waits for this
+/// thread.
+pub(super) fn campaign(
+    left: &CancelToken,
+    lead: impl Fn() -> Result<bool>,
+    mut goes_on: impl FnMut(&Result<bool>) -> bool,
+) {
+    loop {
+        // The retry policy and the ACL provider are the caller's code.
+        let has_led = caught("a candidate", &lead).unwrap_or_else(|| Err(panicked()));
+        if !goes_on(&has_led) {
+            return;
+        }
+        let pause = match &has_led {
+            Ok(true) => Duration::ZERO,
+            Err(error) if !error.is_retryable() => AFTER_REFUSAL,
+            Ok(false) | Err(_) => AFTER_LOSS,
+        };
+        // Nothing is ever sent: the channel ends when the campaign is given up.
+        let _ = left.signal().recv_timeout(pause);
+    }
+}
+
+/// Waits for a connection as long as it takes: the retry policy is for the requests. `false`: the campaign was given up.
+pub(super) fn await_connection(client: &CuratorFramework, left: &CancelToken) -> Result<bool> {
+    let forever = WaitBound { deadline: None, cancel: Some(left) };
+    Ok(client.core.connected_session(None, forever)?.is_ok())
+}
+
+fn panicked() -> Error {
+    let rule = "it names an access control list for each path, and the retry policy answers; neither may panic".into();
+    Error::InvalidArgument { name: "acl_provider", value: "a panic".into(), rule }
 }

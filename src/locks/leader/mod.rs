@@ -1,10 +1,9 @@
 //! Leader election: one of many processes leads, and is told to stop before another one can.
 //!
-//! Both recipes queue and lead on a thread of their own: `campaign.rs`. [`LeaderSelector`] leads in a call on that thread,
-//! inside of a mutex: `selector.rs`. [`LeaderLatch`] tells listeners: `latch.rs`, over the same
-//! candidate as the lock of ZooKeeper's own recipe, `candidate.rs`. A term is `leadership.rs`, one rule for all of them.
+//! Both recipes queue and lead on a thread of their own: `campaign` in `candidate.rs`. [`LeaderSelector`] leads in a call
+//! on that thread, inside of a mutex: `selector.rs`. [`LeaderLatch`] tells listeners: `latch.rs`, over the same candidate as
+//! the lock of ZooKeeper's own recipe, `candidate.rs`. A term is `leadership.rs`, one rule for all of them.
 
-mod campaign;
 pub(in crate::locks) mod candidate;
 pub(in crate::locks) mod latch;
 pub(in crate::locks) mod leadership;

@@ -16,7 +16,7 @@ use crate::{
     },
     locks::{
         leader::{
-            campaign::{self, await_connection},
+            candidate::{await_connection, campaign},
             leadership::{CancelLeadership, LeaderState, Leadership},
             methods::leader_methods,
         },
@@ -224,7 +224,7 @@ impl LeaderSelector {
         let mut task = SelectorTask { shared: shared.clone(), is_dropped: Some(is_dropped.clone()) };
         (shared.executor)(Box::new(move || {
             let shared = task.shared.clone();
-            campaign::run(&shared.closed, || shared.lead(), |has_led| task.goes_on(has_led));
+            campaign(&shared.closed, || shared.lead(), |has_led| task.goes_on(has_led));
         }))?;
         if is_dropped.load(Ordering::Acquire) {
             let rule = "it has to run each task to its end".into();
