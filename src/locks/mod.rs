@@ -25,8 +25,7 @@ pub use acquire::internals::LockInternals;
 pub use face::{
     guard::LockGuard,
     lock::{InterProcessLock, Locker},
-    revocation::RevocationRequest,
-    revoker::{Revocable, RevocationListener, Revoker},
+    revocation::{Revocable, RevocationListener, RevocationRequest, Revoker},
 };
 pub use holds::{
     deadline::Deadline,
@@ -63,6 +62,6 @@ pub use semaphore::{
     mutex::{InterProcessSemaphoreMutex, SemaphoreMutexGuard},
     v2::InterProcessSemaphoreV2,
 };
-pub use shared_count::{SharedCount, versioned_value::VersionedValue};
+pub use shared_count::{SharedCount, VersionedValue};
 pub use threads::caching::Caching;
 pub use unfair::InterProcessUnfairMutex;

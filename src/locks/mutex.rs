@@ -6,7 +6,6 @@ use std::{
 };
 
 use crate::{
-    base::paths::name_of,
     error::Result,
     framework::{
         client::core::CuratorFramework,
@@ -16,8 +15,8 @@ use crate::{
         acquire::{internals::LockInternals, owners::Owners},
         face::{
             guard::LockGuard,
-            methods::{listening_methods, thread_lock_methods},
-            revoker::{Revocable, RevocationListener, revocation_of},
+            methods::{listening_methods, revocable_methods, thread_lock_methods},
+            revocation::{RevocationListener, RevocationRequest},
         },
         options::{acquire::AcquireOptions, wait::Wait, wait_strategy::WaitStrategy},
         recipe::driver::{LockInternalsDriver, StandardLockInternalsDriver},
@@ -149,12 +148,6 @@ impl InterProcessMutex {
         InterProcessMutex { internals: Arc::new(internals), owners: Arc::default(), writers: None, cache: None }
     }
 
-    /// Lets the threads that hold this write lock in without queueing.
-    pub(crate) fn beside(mut self, write: &InterProcessMutex) -> InterProcessMutex {
-        self.writers = Some(write.owners.clone());
-        self
-    }
-
     /// Sets the data of this mutex's znodes, for others to read. Defaults to the client's default data. Java:
     /// `getLockNodeBytes`.
     #[must_use]
@@ -175,16 +168,18 @@ impl InterProcessMutex {
     /// A release then talks to no server, and does not block.
     #[must_use]
     pub fn with_caching(self, caching: Caching) -> InterProcessMutex {
-        let mut mutex = InterProcessMutex::of(self.internals.configured(|_| ()));
-        mutex.cache =
-            (mutex.internals.kind == HoldKind::Mutex).then(|| Cache::new(mutex.internals.clone(), None, caching));
-        mutex
+        self.rebuilt(|_| (), Some(caching))
     }
 
     /// Another lock object, with these settings but for this change.
     pub(in crate::locks) fn configured(&self, change: impl FnOnce(&mut LockInternals)) -> InterProcessMutex {
+        self.rebuilt(change, self.caching())
+    }
+
+    fn rebuilt(&self, change: impl FnOnce(&mut LockInternals), caching: Option<Caching>) -> InterProcessMutex {
         let mut mutex = InterProcessMutex::of(self.internals.configured(change));
-        mutex.cache = self.caching().map(|caching| Cache::new(mutex.internals.clone(), None, caching));
+        let caching = caching.filter(|_| mutex.internals.kind == HoldKind::Mutex);
+        mutex.cache = caching.map(|caching| Cache::new(mutex.internals.clone(), None, caching));
         mutex
     }
 
@@ -192,11 +187,16 @@ impl InterProcessMutex {
         self.cache.as_ref().map(|cache| cache.limits)
     }
 
-    /// Gives both halves of a read/write lock one cache, which keeps their znodes for the next threads.
-    pub(in crate::locks) fn cache_both(read: &mut InterProcessMutex, write: &mut InterProcessMutex, caching: Caching) {
-        let cache = Cache::new(write.internals.clone(), Some(read.internals.clone()), caching);
-        write.cache = Some(cache.clone());
-        read.cache = Some(cache);
+    /// Makes them the halves of a read/write lock: the threads that hold the write lock are let into the other without
+    /// queueing, and both have one cache, which keeps their znodes for the next threads.
+    pub(in crate::locks) fn join(
+        read: &mut InterProcessMutex,
+        write: &mut InterProcessMutex,
+        caching: Option<Caching>,
+    ) {
+        read.writers = Some(write.owners.clone());
+        write.cache = caching.map(|caching| Cache::new(write.internals.clone(), Some(read.internals.clone()), caching));
+        read.cache = write.cache.clone();
     }
 
     /// How many threads wait in this object [with caching](InterProcessMutex::with_caching), behind the one that holds
@@ -216,64 +216,7 @@ impl InterProcessMutex {
         LockInternals::participant_nodes(self.internals.client(), self.internals.base_path())
     }
 
-    /// [`InterProcessMutex::participant_nodes`] of this kind only, where kinds queue together.
-    pub(crate) fn participant_nodes_of_kind(&self) -> Result<Vec<String>> {
-        let name = self.internals.driver().lock_name();
-        let mut nodes = self.participant_nodes()?;
-        nodes.retain(|path| name_of(path).contains(name));
-        Ok(nodes)
-    }
-
-    /// Calls the listener when somebody asks for the lock with [`Revoker`](crate::Revoker). Call it before acquiring.
-    /// Java: `makeRevocable`.
-    ///
-    /// A release ends it, as in Curator: call this again before the next acquire. A hold from before this call cannot
-    /// be asked. The listener serves the acquires of all threads that begin from now on, while they wait and while they
-    /// hold (by [`WaitStrategy::WatchParent`] only while they hold); a second call replaces it. Two things differ from
-    /// Curator: another thread's hold keeps the listener with which it began, and called during a hold, it stays in force
-    /// after that hold's release.
-    ///
-    /// Each request is told once, also one that was written before the watch on the znode was in place; Curator loses
-    /// that one. The listener runs on the client's dispatch thread, under no lock; while it runs, other listeners wait.
-    /// While the connection is suspended no request arrives; the client tells of it after the reconnect. A request
-    /// replaces the [lock data](InterProcessMutex::with_lock_data). Costs one read per acquire.
-    ///
-    /// ```
-    /// # curator_locks::docs::example(|client| {
-    /// # use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
-    /// # use curator_locks::InterProcessMutex;
-    /// # let mutex = InterProcessMutex::new(client, "/example")?;
-    /// # let (client, other) = (client.clone(), mutex.clone());
-    /// # std::thread::spawn(move || loop {
-    /// #     for holder in other.participant_nodes().unwrap_or_default() {
-    /// #         let _ = curator_locks::Revoker::attempt_revoke(&client, &holder);
-    /// #     }
-    /// # });
-    /// let asked = Arc::new(AtomicBool::new(false));
-    /// let flag = asked.clone();
-    /// mutex.make_revocable(move |_: &InterProcessMutex| flag.store(true, Ordering::Relaxed));
-    /// let held = mutex.lock()?;
-    /// while !asked.load(Ordering::Relaxed) {
-    ///     // ... the next piece of the work ...
-    /// }
-    /// held.release()?;
-    /// # Ok(()) });
-    /// ```
-    pub fn make_revocable(&self, listener: impl RevocationListener<InterProcessMutex>) {
-        self.make_revocable_with_executor(listener, |task| task());
-    }
-
-    /// As [`make_revocable`](InterProcessMutex::make_revocable), but `executor` runs the listener. It is called on the
-    /// dispatch thread, with a task that it may run there or hand to a thread.
-    pub fn make_revocable_with_executor(
-        &self,
-        listener: impl RevocationListener<InterProcessMutex>,
-        executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
-    ) {
-        self.revocable(listener, executor, |mutex| mutex);
-    }
-
-    /// `lock` makes the listener's argument of this mutex.
+    /// `lock` makes the listener's argument of this mutex, on the dispatch thread, which calls the executor.
     pub(in crate::locks) fn revocable<L: Send + 'static>(
         &self,
         listener: impl RevocationListener<L>,
@@ -281,14 +224,16 @@ impl InterProcessMutex {
         lock: impl Fn(InterProcessMutex) -> L + Send + Sync + 'static,
     ) {
         let (internals, owners, writers) = (Arc::downgrade(&self.internals), self.owners.clone(), self.writers.clone());
-        // The cache has the lock, which has the listener.
         let cache = self.cache.as_ref().map(Arc::downgrade);
-        let this = move || {
-            let (internals, owners, writers) = (internals.upgrade()?, owners.clone(), writers.clone());
-            let cache = cache.as_ref().and_then(Weak::upgrade);
-            Some(lock(InterProcessMutex { internals, owners, writers, cache }))
+        let listener = Arc::new(listener);
+        let tell = move |_: &RevocationRequest| {
+            let Some(internals) = internals.upgrade() else { return };
+            let (owners, writers, listener) = (owners.clone(), writers.clone(), listener.clone());
+            let lock =
+                lock(InterProcessMutex { internals, owners, writers, cache: cache.as_ref().and_then(Weak::upgrade) });
+            executor(Box::new(move || listener.revocation_requested(&lock)));
         };
-        self.internals.make_revocable(revocation_of(self.internals.client(), listener, executor, this));
+        self.internals.on_revocation(false, Arc::new(tell));
     }
 
     /// The lock's internals: its directory and its driver.
@@ -342,12 +287,40 @@ thread_lock_methods! { InterProcessMutex,
 
 listening_methods! { InterProcessMutex, |lock| [lock.parts().0] }
 
-impl Revocable<InterProcessMutex> for InterProcessMutex {
-    fn make_revocable_with_executor(
-        &self,
-        listener: impl RevocationListener<InterProcessMutex>,
-        executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
-    ) {
-        InterProcessMutex::make_revocable_with_executor(self, listener, executor);
-    }
+revocable_methods! { InterProcessMutex, |mutex| mutex, |mutex| mutex,
+    /// Calls the listener when somebody asks for the lock with [`Revoker`](crate::Revoker). Call it before acquiring.
+    /// Java: `makeRevocable`.
+    ///
+    /// A release ends it, as in Curator: call this again before the next acquire. A hold from before this call cannot
+    /// be asked. The listener serves the acquires of all threads that begin from now on, while they wait and while they
+    /// hold (by [`WaitStrategy::WatchParent`] only while they hold); a second call replaces it. Two things differ from
+    /// Curator: another thread's hold keeps the listener with which it began, and called during a hold, it stays in force
+    /// after that hold's release.
+    ///
+    /// Each request is told once, also one that was written before the watch on the znode was in place; Curator loses
+    /// that one. The listener runs on the client's dispatch thread, under no lock; while it runs, other listeners wait.
+    /// While the connection is suspended no request arrives; the client tells of it after the reconnect. A request
+    /// replaces the [lock data](InterProcessMutex::with_lock_data). Costs one read per acquire.
+    ///
+    /// ```
+    /// # curator_locks::docs::example(|client| {
+    /// # use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
+    /// # use curator_locks::InterProcessMutex;
+    /// # let mutex = InterProcessMutex::new(client, "/example")?;
+    /// # let (client, other) = (client.clone(), mutex.clone());
+    /// # std::thread::spawn(move || loop {
+    /// #     for holder in other.participant_nodes().unwrap_or_default() {
+    /// #         let _ = curator_locks::Revoker::attempt_revoke(&client, &holder);
+    /// #     }
+    /// # });
+    /// let asked = Arc::new(AtomicBool::new(false));
+    /// let flag = asked.clone();
+    /// mutex.make_revocable(move |_: &InterProcessMutex| flag.store(true, Ordering::Relaxed));
+    /// let held = mutex.lock()?;
+    /// while !asked.load(Ordering::Relaxed) {
+    ///     // ... the next piece of the work ...
+    /// }
+    /// held.release()?;
+    /// # Ok(()) });
+    /// ```
 }

@@ -4,18 +4,14 @@ use std::sync::Arc;
 
 use crate::{
     error::Result,
-    framework::{
-        client::core::CuratorFramework,
-        held::{holds::HoldKind, node::HeldNode},
-    },
+    framework::{client::core::CuratorFramework, held::holds::HoldKind},
     locks::{
-        acquire::{internals::LockInternals, owners::Owners},
+        acquire::internals::LockInternals,
         face::{
             guard::LockGuard,
-            methods::{listening_methods, thread_lock_methods},
+            methods::{listening_methods, mutex_lock_methods},
         },
         mutex::InterProcessMutex,
-        options::acquire::AcquireOptions,
         recipe::driver::StandardLockInternalsDriver,
     },
 };
@@ -129,17 +125,9 @@ impl InterProcessUnfairMutex {
     fn configured(&self, change: impl Fn(&mut LockInternals)) -> InterProcessUnfairMutex {
         InterProcessUnfairMutex { mutex: self.mutex.configured(change) }
     }
-
-    fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
-        self.mutex.parts()
-    }
-
-    fn enter(&self, options: &AcquireOptions) -> Result<Option<Arc<HeldNode>>> {
-        self.mutex.enter(options)
-    }
 }
 
-thread_lock_methods! { InterProcessUnfairMutex,
+mutex_lock_methods! { InterProcessUnfairMutex,
     /// Acquires the lock, waiting as long as it takes, also [when the connection goes](#when-the-connection-goes). If this
     /// thread holds it already, only its hold count grows, without a request.
     ///

@@ -1,9 +1,7 @@
 //! A held lock as a value.
 
 use std::{
-    fmt,
     marker::PhantomData,
-    ops::Deref,
     slice,
     sync::{Arc, MutexGuard},
 };
@@ -86,14 +84,6 @@ impl LockGuard {
     }
 }
 
-impl Deref for LockGuard {
-    type Target = Hold;
-
-    fn deref(&self) -> &Hold {
-        &self.hold
-    }
-}
-
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if self.is_open {
@@ -103,8 +93,26 @@ impl Drop for LockGuard {
     }
 }
 
-impl fmt::Debug for LockGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LockGuard").field(&self.hold).finish()
-    }
+/// Dereferences a guard to its hold, which is also what it shows of itself. `$hold` is that of `$this` guard.
+macro_rules! guard_of_hold {
+    ($guard:ident, |$this:ident| $hold:expr) => {
+        impl std::ops::Deref for $guard {
+            type Target = $crate::locks::holds::hold::Hold;
+
+            fn deref(&self) -> &Self::Target {
+                let $this = self;
+                $hold
+            }
+        }
+
+        impl std::fmt::Debug for $guard {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_tuple(stringify!($guard)).field(&**self).finish()
+            }
+        }
+    };
 }
+
+guard_of_hold! { LockGuard, |guard| &guard.hold }
+
+pub(in crate::locks) use guard_of_hold;

@@ -1,6 +1,6 @@
 //! The trait that all locks implement, and a guard for any of them.
 
-use std::{fmt, marker::PhantomData, ops::Deref, sync::Arc, time::Duration};
+use std::{fmt, marker::PhantomData, time::Duration};
 
 use crate::{
     base::panics::caught,
@@ -169,28 +169,12 @@ pub trait InterProcessLock: Send + Sync {
 /// ```
 #[must_use = "the lock is released at once if the locker is not kept"]
 pub struct Locker<'a> {
-    lock: Which<'a>,
+    lock: &'a dyn InterProcessLock,
     /// The holds of its acquire: it ends these and no others.
     holds: Vec<Hold>,
     is_open: bool,
     /// The lock may belong to the thread that acquired it.
     not_send: PhantomData<OfThread>,
-}
-
-enum Which<'a> {
-    Borrowed(&'a dyn InterProcessLock),
-    Owned(Arc<dyn InterProcessLock>),
-}
-
-impl<'a> Deref for Which<'a> {
-    type Target = dyn InterProcessLock + 'a;
-
-    fn deref(&self) -> &Self::Target {
-        match self {
-            Which::Borrowed(lock) => *lock,
-            Which::Owned(lock) => &**lock,
-        }
-    }
 }
 
 impl<'a> Locker<'a> {
@@ -219,12 +203,7 @@ impl<'a> Locker<'a> {
     }
 
     fn of(lock: &'a dyn InterProcessLock, holds: Vec<Hold>) -> Locker<'a> {
-        Locker { lock: Which::Borrowed(lock), holds, is_open: true, not_send: PhantomData }
-    }
-
-    /// A locker of a lock that was acquired before, with the holds of that acquire.
-    pub(in crate::locks) fn holding(lock: Arc<dyn InterProcessLock>, holds: Vec<Hold>) -> Locker<'static> {
-        Locker { lock: Which::Owned(lock), holds, is_open: true, not_send: PhantomData }
+        Locker { lock, holds, is_open: true, not_send: PhantomData }
     }
 
     /// The holds of its acquire, one for each znode; see [`InterProcessLock::holds`].

@@ -1,5 +1,14 @@
 //! The methods that every lock has, once.
 
+use std::time::Duration;
+
+use crate::error::Error;
+
+/// Without a timeout an acquire ends with the lock or with an error.
+pub(in crate::locks) fn no_end() -> Error {
+    Error::Timeout { what: "acquire".into(), after: Duration::MAX }
+}
+
 /// The methods of a lock, and [`InterProcessLock`](crate::InterProcessLock) from them.
 ///
 /// The lock brings `enter(&AcquireOptions) -> Result<Option<H>>`, `keep(H)` for a call without a guard, `guard(H)`,
@@ -57,11 +66,8 @@ macro_rules! lock_methods {
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire`].")]
             pub fn lock(&self) -> $crate::error::Result<$guard> {
-                match self.lock_with(&$crate::locks::options::acquire::AcquireOptions::new())? {
-                    Some(guard) => Ok(guard),
-                    // Without a timeout there is no end but a guard or an error.
-                    None => Err($crate::error::Error::Timeout { what: "acquire".into(), after: std::time::Duration::MAX }),
-                }
+                let guard = self.lock_with(&$crate::locks::options::acquire::AcquireOptions::new())?;
+                guard.ok_or_else($crate::locks::face::methods::no_end)
             }
 
             /// Acquires the lock as a guard unless the time is up first: then `None`, and nothing is left in the queue.
@@ -235,6 +241,60 @@ macro_rules! thread_lock_methods {
     };
 }
 
+/// The methods of a lock that belongs to the thread that acquired it, and whose `mutex` does the work.
+macro_rules! mutex_lock_methods {
+    ($lock:ident, $(#[$acquire:meta])*) => {
+        $crate::locks::face::methods::thread_lock_methods! { $lock, $(#[$acquire])* }
+
+        impl $lock {
+            fn parts(&self) -> (&std::sync::Arc<LockInternals>, &std::sync::Arc<$crate::locks::acquire::owners::Owners>) {
+                self.mutex.parts()
+            }
+
+            fn enter(
+                &self,
+                options: &$crate::locks::options::acquire::AcquireOptions,
+            ) -> $crate::error::Result<Option<std::sync::Arc<$crate::framework::held::node::HeldNode>>> {
+                self.mutex.enter(options)
+            }
+        }
+    };
+}
+
+/// [`Revocable`](crate::Revocable), and its methods without the trait. `$mutex` does the work of `$this` lock, and `$lock_of` makes
+/// a lock of a mutex for its listener. The attributes are those of `make_revocable`.
+macro_rules! revocable_methods {
+    ($lock:ident, |$this:ident| $mutex:expr, $lock_of:expr, $(#[$make_revocable:meta])*) => {
+        impl $lock {
+            $(#[$make_revocable])*
+            pub fn make_revocable(&self, listener: impl $crate::locks::face::revocation::RevocationListener<$lock>) {
+                self.make_revocable_with_executor(listener, |task| task());
+            }
+
+            #[doc = concat!("As [`make_revocable`](", stringify!($lock), "::make_revocable), but `executor` runs the listener. It is called on the")]
+            /// dispatch thread, with a task that it may run there or hand to a thread.
+            pub fn make_revocable_with_executor(
+                &self,
+                listener: impl $crate::locks::face::revocation::RevocationListener<$lock>,
+                executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
+            ) {
+                let $this = self;
+                $mutex.revocable(listener, executor, $lock_of);
+            }
+        }
+
+        impl $crate::locks::face::revocation::Revocable<$lock> for $lock {
+            fn make_revocable_with_executor(
+                &self,
+                listener: impl $crate::locks::face::revocation::RevocationListener<$lock>,
+                executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
+            ) {
+                $lock::make_revocable_with_executor(self, listener, executor);
+            }
+        }
+    };
+}
+
 /// The events that a lock can listen for: requests to give it back, and unclean deaths of holders. `$internals` are those of
 /// `$this` lock whose znodes are holds. The lock brings `configured(&self, impl Fn(&mut LockInternals)) -> Self`.
 macro_rules! listening_methods {
@@ -254,7 +314,7 @@ macro_rules! listening_methods {
                 listener: impl Fn(&$crate::locks::face::revocation::RevocationRequest) + Send + Sync + 'static,
             ) {
                 let ($this, listener) = (self, std::sync::Arc::new(listener));
-                $internals.iter().for_each(|internals| internals.on_revocation(listener.clone()));
+                $internals.iter().for_each(|internals| internals.on_revocation(true, listener.clone()));
             }
 
             /// If a holder dies without releasing, the next holder is told
@@ -299,5 +359,7 @@ macro_rules! listening_methods {
 
 pub(in crate::locks) use listening_methods;
 pub(in crate::locks) use lock_methods;
+pub(in crate::locks) use mutex_lock_methods;
 pub(in crate::locks) use owned_lock_methods;
+pub(in crate::locks) use revocable_methods;
 pub(in crate::locks) use thread_lock_methods;

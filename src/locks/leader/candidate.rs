@@ -1,4 +1,5 @@
-//! A candidate contends for a lock until it gives up, and tells listeners when it has the lock.
+//! A candidate contends for a lock until it gives up, and tells listeners when it has the lock; and the campaign that its
+//! thread runs, as that of a leader selector does.
 
 use std::{
     cell::RefCell,
@@ -11,19 +12,20 @@ use crossbeam_channel::{Receiver, Sender, bounded, select};
 use parking_lot::Mutex;
 
 use crate::{
-    base::{paths::ServerPath, threads::spawn},
+    base::{panics::caught, paths::ServerPath, threads::spawn, unlocked::drop_unlocked},
     error::{Error, Result},
     framework::{
-        client::core::CuratorFramework,
-        events::dispatch::is_listener,
+        client::core::{CuratorFramework, ListenerId},
+        events::{
+            connection_state::{ConnectionState, ConnectionStateErrorPolicy},
+            dispatch::{as_listener, is_listener},
+            reactions::Reaction,
+        },
         held::{changes::HoldState, node::HeldNode},
     },
     locks::{
         acquire::{Acquire, Outcome, internals::LockInternals, last_look::pause},
-        leader::{
-            campaign::{Campaign, await_connection},
-            leadership::Leadership,
-        },
+        leader::leadership::{LeaderState, Leadership},
         options::{acquire::AcquireOptions, wait::Wait},
         recipe::{doubt::Doubt, machine::Contender, spec::Do},
     },
@@ -34,81 +36,77 @@ use crate::{
 /// delay, and no deadlock.
 const LONGEST_TELLING: Duration = Duration::from_secs(1);
 
-/// Nothing is ever sent: a listener has been told once its sender is dropped.
-pub(in crate::locks) type Telling = Sender<()>;
+/// How long to wait before the next attempt after the connection went, and after the servers refused one.
+const AFTER_LOSS: Duration = Duration::from_millis(100);
+const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 
-/// The listeners of a candidate, told on the dispatch thread and one call at a time. Nothing else is told, and nothing
-/// given back, before all clones of `telling` are dropped.
-pub(in crate::locks) trait Listeners: Send + Sync {
-    /// A term has begun, of which no listener was told yet. Must not block.
-    fn granted(&self) {}
+/// A listener, called with the term that begins, or with `None` at its end. It has been told once the sender is dropped;
+/// nothing is ever sent.
+pub(in crate::locks) type Listener = Arc<dyn Fn(Option<Leadership>, Sender<()>) + Send + Sync>;
 
-    /// A term begins.
-    fn acquired(&self, term: &Leadership, telling: Telling);
-
-    /// The term of which the listeners were told last is over.
-    fn released(&self, telling: Telling);
-
-    /// Whether there is any listener. Without one, nothing waits for the dispatch thread.
-    fn is_any(&self) -> bool;
-
-    /// Whether the candidate may lead right now. Asked often, also under a lock; it must not block.
-    fn may_lead(&self) -> bool {
-        true
-    }
-
-    /// An attempt for which no caller waits has failed. Must not block.
-    fn failed(&self, error: &Error) {
-        let _ = error;
-    }
+/// A listener that this executor calls: on the thread that tells it, or on another one.
+pub(in crate::locks) fn listener(
+    tell: impl Fn(Option<&Leadership>) + Send + Sync + 'static,
+    executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
+) -> Listener {
+    let tell = Arc::new(tell);
+    Arc::new(move |term, telling| {
+        let tell = tell.clone();
+        let task = move || {
+            as_listener(|| {
+                let _ = caught("a candidate's listener", || tell(term.as_ref()));
+            });
+            drop(telling);
+        };
+        // A task that it drops counts as told: the other listeners are told all the same.
+        let _ = caught("a candidate's executor", || executor(Box::new(task)));
+    })
 }
 
 /// One object that wants the lock: it queues, is told, and queues again after a loss, on a thread that lives as long as it
 /// wants the lock.
 pub(in crate::locks) struct Candidate {
-    lock: LockInternals,
-    listeners: Arc<dyn Listeners>,
-    state: Mutex<CandidateState>,
+    pub(in crate::locks) lock: LockInternals,
+    /// Says in which states of the connection it may not lead; `None`: in every state it may.
+    policy: Option<ConnectionStateErrorPolicy>,
+    pub(super) state: Mutex<CandidateState>,
     /// Locked by the thread of a candidacy from the first message to its listeners to its end: the next candidacy's
     /// thread tells nothing before. The listeners run on another thread.
     telling: Mutex<()>,
 }
 
 #[derive(Default)]
-struct CandidateState {
-    is_closed: bool,
-    /// `None`: it does not want the lock.
-    candidacy: Option<Candidacy>,
+pub(super) struct CandidateState {
+    pub(super) life: LeaderState,
+    /// The object's part of a candidacy, which lasts from the moment when the lock is wanted until it is given up: cancelled
+    /// at that end; and the holds to release once the listeners know of their end, a channel that closes with the thread.
+    candidacy: Option<(CancelToken, Receiver<Arc<HeldNode>>)>,
     /// The path of its znode, once it has one.
     node: Option<ServerPath>,
     /// The current hold's term. It begins with the grant, and again when a doubt has passed of which the listeners were
     /// told.
     term: Option<Leadership>,
     /// The path of the znode with which it led last.
-    last_path: Option<String>,
+    pub(super) last_path: Option<String>,
     /// Whether the listeners were told of a term's beginning, and not yet of its end.
     is_told: bool,
+    /// Told on the dispatch thread and one call at a time. Nothing else is told, and nothing given back, before all of them
+    /// have been told.
+    pub(super) listeners: Vec<(ListenerId, Listener)>,
+    /// The number of the listener that was added last.
+    last_listener: u64,
+    /// Cancelled at the next news, for the threads that wait for leadership. Later waiters get another token.
+    pub(super) news: CancelToken,
+    /// The error of the last news, if an attempt to queue has failed.
+    pub(super) failed: Option<Error>,
+    /// Ends the term of a candidacy, as the policy says; no listener delays that.
+    on_connection: Option<Arc<Reaction>>,
 }
-
-/// The object's part of a candidacy, which lasts from the moment when the lock is wanted until it is given up.
-struct Candidacy {
-    /// Cancelled when the candidacy is given up.
-    left: CancelToken,
-    /// Holds to release once the listeners know of their end. Closes with the thread.
-    returned: Receiver<Arc<HeldNode>>,
-}
-
-/// The thread that waits until the place in the queue is known, or there will be none.
-type Caller = Sender<Result<()>>;
 
 impl Candidate {
     /// The owner must [`abandon`](Candidate::abandon) it in the end.
-    pub(in crate::locks) fn new(lock: LockInternals, listeners: Arc<dyn Listeners>) -> Arc<Candidate> {
-        Arc::new(Candidate { lock, listeners, state: Mutex::default(), telling: Mutex::default() })
-    }
-
-    pub(in crate::locks) fn internals(&self) -> &LockInternals {
-        &self.lock
+    pub(in crate::locks) fn new(lock: LockInternals, policy: Option<ConnectionStateErrorPolicy>) -> Arc<Candidate> {
+        Arc::new(Candidate { lock, policy, state: Mutex::default(), telling: Mutex::default() })
     }
 
     /// Queues, unless it does already, and waits until its place in the queue is known, or the servers are away. `true` if
@@ -126,23 +124,36 @@ impl Candidate {
                 return Err(Error::ClientClosed);
             }
         }
-        Ok(self.is_owner())
+        Ok(self.leadership().is_some())
     }
 
     /// Queues, unless it does already or is closed. Without a caller it waits for a connection as long as it takes.
     /// `Err`: no thread could be started, and nothing was begun.
-    pub(in crate::locks) fn begin(self: &Arc<Self>, caller: Option<Caller>) -> Result<()> {
+    pub(super) fn begin(self: &Arc<Self>, caller: Option<Sender<Result<()>>>) -> Result<()> {
         let mut state = self.state.lock();
         // The caller that queued first waits for the news.
-        if state.is_closed || state.candidacy.is_some() {
+        if state.life == LeaderState::Closed || state.candidacy.is_some() {
             return Ok(());
         }
         let (left, (returns, returned)) = (CancelToken::new(), bounded(0));
         let (candidate, caller) = (self.clone(), RefCell::new(caller));
         let task = CandidateTask { candidate, left: left.clone(), caller, returns };
         // Under the lock, so that no other thread finds a candidacy that has no thread.
-        spawn("curator-leader", move || task.run())?;
-        state.candidacy = Some(Candidacy { left, returned });
+        spawn("curator-leader", move || campaign(&task.left, || task.lead(), |has_led| task.goes_on(has_led)))?;
+        state.candidacy = Some((left, returned));
+        if let Some(policy) = self.policy {
+            let candidate = Arc::downgrade(self);
+            let on_connection: Arc<Reaction> = Arc::new(move |state: ConnectionState| {
+                let Some(candidate) = candidate.upgrade().filter(|_| policy.is_error_state(state)) else { return };
+                let term = candidate.state.lock().term.clone();
+                // Even if there is a connection again by now. Another term begins when that was told, if the hold is certain then.
+                if let Some(term) = term {
+                    term.end();
+                }
+            });
+            self.lock.client().core.reactions.add(Arc::downgrade(&on_connection));
+            state.on_connection = Some(on_connection);
+        }
         Ok(())
     }
 
@@ -150,10 +161,10 @@ impl Candidate {
     /// are told first.
     pub(in crate::locks) fn unlock(&self) -> Result<()> {
         // A listener cannot wait for itself.
-        let Some(candidacy) = self.leave().filter(|_| !is_listener()) else { return Ok(()) };
+        let Some(returned) = self.leave().filter(|_| !is_listener()) else { return Ok(()) };
         select! {
             // The sender is gone where there was nothing to release.
-            recv(candidacy.returned) -> held => held.map_or(Ok(()), |held| self.lock.release(&held).0),
+            recv(returned) -> held => held.map_or(Ok(()), |held| self.lock.release(&held).0),
             default(LONGEST_TELLING) => {
                 Err(Error::Timeout { what: "telling the listener".into(), after: LONGEST_TELLING })
             }
@@ -161,50 +172,39 @@ impl Candidate {
     }
 
     pub(in crate::locks) fn close(&self) -> Result<()> {
-        self.state.lock().is_closed = true;
+        self.state.lock().life = LeaderState::Closed;
         self.unlock()
     }
 
     /// The object is gone: leaves without waiting.
     pub(in crate::locks) fn abandon(&self) {
-        self.state.lock().is_closed = true;
+        self.state.lock().life = LeaderState::Closed;
         drop(self.leave());
     }
 
-    /// Gives the candidacy up. Its thread wakes up, and releases the hold unless a caller waits to release it.
-    fn leave(&self) -> Option<Candidacy> {
+    /// Gives the candidacy up. Its thread wakes up, and releases the hold unless a caller waits to release it: that caller gets
+    /// the hold from the channel.
+    fn leave(&self) -> Option<Receiver<Arc<HeldNode>>> {
         let (candidacy, term) = {
             let mut state = self.state.lock();
             let candidacy = state.candidacy.take();
-            if let Some(candidacy) = &candidacy {
-                candidacy.left.cancel();
+            if let Some((left, _)) = &candidacy {
+                left.cancel();
             }
-            state.node = None;
+            (state.node, state.on_connection) = (None, None);
             (candidacy, state.term.take())
         };
         if let Some(term) = term {
             term.end();
         }
-        candidacy
-    }
-
-    /// Ends the current term; another one begins when that was told, if the hold is certain then.
-    pub(in crate::locks) fn end_term(&self) {
-        let term = self.state.lock().term.clone();
-        if let Some(term) = term {
-            term.end();
-        }
-    }
-
-    pub(in crate::locks) fn is_owner(&self) -> bool {
-        self.leadership().is_some()
+        candidacy.map(|(_, returned)| returned)
     }
 
     /// The current term.
     pub(in crate::locks) fn leadership(&self) -> Option<Leadership> {
         let term = self.state.lock().term.clone()?;
         // A caller that has seen it not lead must not see it lead again in the same term.
-        if !self.listeners.may_lead() {
+        if !self.may_lead() {
             term.end();
         }
         Some(term).filter(Leadership::has_leadership)
@@ -216,18 +216,48 @@ impl Candidate {
         Some(self.lock.client().prefix.to_client(path?.as_str()))
     }
 
-    /// The path of the znode with which it led last.
-    pub(in crate::locks) fn last_path(&self) -> Option<String> {
-        self.state.lock().last_path.clone()
+    /// Whether the candidate may lead right now, as far as the connection tells.
+    fn may_lead(&self) -> bool {
+        let Some((policy, state)) = self.policy.zip(self.lock.client().connection_state()) else { return true };
+        !policy.is_error_state(state)
     }
 
-    /// Tells the listeners on the dispatch thread, and waits until they have returned. Without listeners, and after the
-    /// client's end, no other thread is needed.
-    fn tell(self: &Arc<Self>, tell: impl FnOnce(&Candidate, Telling) + Clone + Send + 'static) {
+    /// Adds a listener; it hears nothing of the past.
+    pub(super) fn add_listener(&self, listener: Listener) -> ListenerId {
+        let mut state = self.state.lock();
+        state.last_listener += 1;
+        let id = ListenerId(state.last_listener);
+        state.listeners.push((id, listener));
+        id
+    }
+
+    /// Tells this listener from now on, and no other.
+    pub(in crate::locks) fn set_listener(&self, listener: Listener) {
+        let mut state = self.state.lock();
+        let before = mem::replace(&mut state.listeners, vec![(ListenerId(0), listener)]);
+        // The former listener is the caller's code.
+        drop_unlocked(state, before);
+    }
+
+    /// Wakes the threads that wait for leadership.
+    pub(super) fn wake(&self, failed: Option<&Error>) {
+        let news = {
+            let mut state = self.state.lock();
+            state.failed = failed.cloned();
+            mem::take(&mut state.news)
+        };
+        news.cancel();
+    }
+
+    /// Tells the listeners on the dispatch thread, and waits until they have returned: of the term that begins, with the
+    /// token that ends its candidacy, or of the end of the last one. Without listeners, and after the client's end, no other
+    /// thread is needed.
+    fn tell(self: &Arc<Self>, begun: Option<(Leadership, CancelToken)>) {
         let (telling, told) = bounded(0);
         let this = self.clone();
-        let task = move || tell(&this, telling);
-        if !self.listeners.is_any() || !self.lock.client().core.dispatcher.run(task.clone()) {
+        let task = move || this.tell_listeners(begun, &telling);
+        let is_any = !self.state.lock().listeners.is_empty();
+        if !is_any || !self.lock.client().core.dispatcher.run(task.clone()) {
             task();
         } else {
             drop(task);
@@ -236,21 +266,22 @@ impl Candidate {
         let _ = told.recv();
     }
 
-    fn tell_of_begin(&self, term: &Leadership, left: &CancelToken, telling: Telling) {
-        // The dispatch thread may come to this late, when others lead. A term that was given up by its own object is told
-        // all the same, since its lock is not given back before that.
-        let is_meant = term.has_leadership() || left.is_cancelled();
-        if is_meant && Instant::now() < term.valid_until() && self.listeners.may_lead() {
-            self.state.lock().is_told = true;
-            self.listeners.acquired(term, telling);
-        } else {
-            term.end();
+    fn tell_listeners(&self, begun: Option<(Leadership, CancelToken)>, telling: &Sender<()>) {
+        if let Some((term, left)) = &begun {
+            // The dispatch thread may come to this late, when others lead. A term that was given up by its own object is told
+            // all the same, since its lock is not given back before that.
+            let is_meant = term.has_leadership() || left.is_cancelled();
+            if !is_meant || Instant::now() >= term.valid_until() || !self.may_lead() {
+                return term.end();
+            }
         }
-    }
-
-    fn tell_of_end(&self, telling: Telling) {
-        if mem::take(&mut self.state.lock().is_told) {
-            self.listeners.released(telling);
+        let listeners = {
+            let mut state = self.state.lock();
+            let was_told = mem::replace(&mut state.is_told, begun.is_some());
+            if begun.is_some() || was_told { state.listeners.clone() } else { Vec::new() }
+        };
+        for (_, tell) in listeners {
+            tell(begun.as_ref().map(|(term, _)| term.clone()), telling.clone());
         }
     }
 }
@@ -260,17 +291,14 @@ struct CandidateTask {
     candidate: Arc<Candidate>,
     left: CancelToken,
     /// The thread that waits for the place in the queue, until it was told.
-    caller: RefCell<Option<Caller>>,
+    caller: RefCell<Option<Sender<Result<()>>>>,
     /// Hands the hold to the thread that waits to release it; there is none once the other end is dropped.
     returns: Sender<Arc<HeldNode>>,
 }
 
-impl Campaign for CandidateTask {
-    fn left(&self) -> &CancelToken {
-        &self.left
-    }
-
-    fn lead(&mut self) -> Result<bool> {
+impl CandidateTask {
+    /// Queues, leads and gives the lock back, once. `false`: it was given up before it led.
+    fn lead(&self) -> Result<bool> {
         let Some(held) = self.acquire()? else { return Ok(false) };
         let candidate = self.candidate.clone();
         let mut telling = None;
@@ -288,7 +316,8 @@ impl Campaign for CandidateTask {
         Ok(true)
     }
 
-    fn goes_on(&mut self, has_led: &Result<bool>) -> bool {
+    /// Whether it queues again.
+    fn goes_on(&self, has_led: &Result<bool>) -> bool {
         if self.left.is_cancelled() {
             return false;
         }
@@ -304,37 +333,16 @@ impl Campaign for CandidateTask {
         } else if !is_passing(error) {
             let fate = if goes_on { "cannot queue for now" } else { "the lock is given up" };
             log::error!("{}: {fate}: {error}", self.candidate.lock.base_path());
-            self.candidate.listeners.failed(error);
+            self.candidate.wake(Some(error));
         }
         goes_on
     }
-}
 
-/// Removes a lost hold once the reason is known and told, which takes an answer of the servers.
-fn forget_once_told(held: &Arc<HeldNode>, client: &CuratorFramework) {
-    let (core, of) = (Arc::downgrade(&client.core), Arc::downgrade(held));
-    held.listen(Arc::new(move |state| {
-        if let (HoldState::Lost(_), Some(core), Some(held)) = (state, core.upgrade(), of.upgrade()) {
-            core.held.remove(&held);
-        }
-    }));
-}
-
-/// Whether an attempt failed because the connection or somebody's delete was in the way, or the client was closed,
-/// which is no refusal.
-fn is_passing(error: &Error) -> bool {
-    let is_lost = matches!(error, Error::ConnectionLoss { .. } | Error::SessionExpired { .. });
-    is_lost || error.is_no_node() || matches!(error, Error::ClientClosed)
-}
-
-impl CandidateTask {
     /// Updates the candidate's state, unless the candidacy was given up: another one may have begun since.
-    fn write(&self, write: impl FnOnce(&mut CandidateState)) {
+    fn write<T>(&self, write: impl FnOnce(&mut CandidateState) -> T) -> Option<T> {
         let mut state = self.candidate.state.lock();
         // Checked under the lock under which the candidacy is given up.
-        if !self.left.is_cancelled() {
-            write(&mut state);
-        }
+        (!self.left.is_cancelled()).then(|| write(&mut state))
     }
 
     fn stop(&self) -> WaitBound<'_> {
@@ -386,7 +394,7 @@ impl CandidateTask {
             }
             let term = self.begin_term(held);
             if term.is_some() {
-                self.candidate.listeners.granted();
+                self.candidate.wake(None);
             }
             self.tell_caller();
             if term.is_some() || self.left.is_cancelled() || held.lost().is_some() || core.check_open().is_err() {
@@ -407,24 +415,72 @@ impl CandidateTask {
 
     fn begin_term(&self, held: &Arc<HeldNode>) -> Option<Leadership> {
         let candidate = &self.candidate;
-        let mut term = None;
         self.write(|state| {
             // Checked under the lock: earlier changes of the connection show here, and later ones find the term.
-            if held.state(Instant::now()) == HoldState::Held && candidate.listeners.may_lead() {
-                let begun = Leadership::new(candidate.lock.hold(held.clone()));
-                state.last_path = Some(begun.path().to_owned());
-                state.term = Some(begun.clone());
-                term = Some(begun);
-            }
-        });
-        term
+            let may_begin = held.state(Instant::now()) == HoldState::Held && candidate.may_lead();
+            let term = may_begin.then(|| Leadership::new(candidate.lock.hold(held.clone())))?;
+            state.last_path = Some(term.path().to_owned());
+            state.term = Some(term.clone());
+            Some(term)
+        })?
     }
 
     /// Tells the listeners of a term, and of its end when it is over.
     fn serve(&self, term: &Leadership) {
-        let (begun, left) = (term.clone(), self.left.clone());
-        self.candidate.tell(move |candidate, telling| candidate.tell_of_begin(&begun, &left, telling));
+        self.candidate.tell(Some((term.clone(), self.left.clone())));
         term.await_end(&self.candidate.lock.client().core.closed);
-        self.candidate.tell(Candidate::tell_of_end);
+        self.candidate.tell(None);
     }
+}
+
+/// Removes a lost hold once the reason is known and told, which takes an answer of the servers.
+fn forget_once_told(held: &Arc<HeldNode>, client: &CuratorFramework) {
+    let (core, of) = (Arc::downgrade(&client.core), Arc::downgrade(held));
+    held.listen(Arc::new(move |state| {
+        if let (HoldState::Lost(_), Some(core), Some(held)) = (state, core.upgrade(), of.upgrade()) {
+            core.held.remove(&held);
+        }
+    }));
+}
+
+/// Whether an attempt failed because the connection or somebody's delete was in the way, or the client was closed,
+/// which is no refusal.
+fn is_passing(error: &Error) -> bool {
+    matches!(error, Error::ConnectionLoss { .. } | Error::SessionExpired { .. } | Error::ClientClosed)
+        || error.is_no_node()
+}
+
+/// Runs a campaign to its end: `lead` queues, leads and gives the lock back, once; `false`: it was over before the candidate
+/// led. `goes_on` says whether to queue again. `left` is cancelled when the campaign is given up. No caller waits for this
+/// thread.
+pub(super) fn campaign(
+    left: &CancelToken,
+    lead: impl Fn() -> Result<bool>,
+    mut goes_on: impl FnMut(&Result<bool>) -> bool,
+) {
+    loop {
+        // The retry policy and the ACL provider are the caller's code.
+        let has_led = caught("a candidate", &lead).unwrap_or_else(|| Err(panicked()));
+        if !goes_on(&has_led) {
+            return;
+        }
+        let pause = match &has_led {
+            Ok(true) => Duration::ZERO,
+            Err(error) if !error.is_retryable() => AFTER_REFUSAL,
+            Ok(false) | Err(_) => AFTER_LOSS,
+        };
+        // Nothing is ever sent: the channel ends when the campaign is given up.
+        let _ = left.signal().recv_timeout(pause);
+    }
+}
+
+/// Waits for a connection as long as it takes: the retry policy is for the requests. `false`: the campaign was given up.
+pub(super) fn await_connection(client: &CuratorFramework, left: &CancelToken) -> Result<bool> {
+    let forever = WaitBound { deadline: None, cancel: Some(left) };
+    Ok(client.core.connected_session(None, forever)?.is_ok())
+}
+
+fn panicked() -> Error {
+    let rule = "it names an access control list for each path, and the retry policy answers; neither may panic".into();
+    Error::InvalidArgument { name: "acl_provider", value: "a panic".into(), rule }
 }

@@ -1,31 +1,21 @@
 //! The leader latch, whose listeners are told when it leads.
 
-use std::{
-    mem,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{mem, sync::Arc, time::Duration};
 
 use crossbeam_channel::{at, never, select};
-use parking_lot::Mutex;
 
 use crate::{
-    base::{panics::caught, unlocked::drop_unlocked},
+    base::unlocked::drop_unlocked,
     error::{Error, Result},
     framework::{
         client::core::{CuratorFramework, ListenerId},
-        events::{connection_state::ConnectionState, dispatch::as_listener, reactions::Reaction},
         held::holds::HoldKind,
     },
     locks::{
         acquire::internals::LockInternals,
         leader::{
-            candidate::{Candidate, Listeners, Telling},
-            latch_listener::{CloseMode, LeaderLatchListener},
-            leadership::{Executor, LeaderState, Leadership},
+            candidate::{self, Candidate},
+            leadership::{LeaderState, Leadership},
             methods::leader_methods,
         },
         options::acquire::AcquireOptions,
@@ -97,35 +87,8 @@ const WHAT: &str = "the leader latch";
 /// ```
 pub struct LeaderLatch {
     pub(super) candidate: Arc<Candidate>,
-    shared: Arc<LatchShared>,
     close_mode: CloseMode,
     id: String,
-}
-
-struct LatchShared {
-    client: CuratorFramework,
-    path: String,
-    state: Mutex<LatchState>,
-    next_id: AtomicU64,
-}
-
-#[derive(Default)]
-struct LatchState {
-    life: LeaderState,
-    listeners: Vec<Told>,
-    /// Cancelled at the next news, for the threads that wait for leadership. Later waiters get another token.
-    news: CancelToken,
-    /// The error of the last news, if an attempt to queue has failed.
-    failed: Option<Error>,
-    /// Ends the term, as the client's policy says; no listener delays that.
-    on_connection: Option<Arc<Reaction>>,
-}
-
-#[derive(Clone)]
-struct Told {
-    id: ListenerId,
-    listener: Arc<dyn LeaderLatchListener>,
-    executor: Option<Arc<Executor>>,
 }
 
 impl LeaderLatch {
@@ -138,14 +101,8 @@ impl LeaderLatch {
         let mut internals = LockInternals::new(client, path, Arc::new(driver))?;
         internals.kind = HoldKind::AnyThread;
         internals.set_data("");
-        let shared = Arc::new(LatchShared {
-            client: client.clone(),
-            path: path.to_owned(),
-            state: Mutex::default(),
-            next_id: AtomicU64::new(1),
-        });
-        let candidate = Candidate::new(internals, shared.clone());
-        Ok(LeaderLatch { candidate, shared, close_mode: CloseMode::default(), id: String::new() })
+        let candidate = Candidate::new(internals, Some(client.connection_state_error_policy()));
+        Ok(LeaderLatch { candidate, close_mode: CloseMode::default(), id: String::new() })
     }
 
     /// Sets the data of this latch's znode, for others to read: see [`Participant::id`](crate::Participant::id).
@@ -153,7 +110,7 @@ impl LeaderLatch {
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> LeaderLatch {
         self.id = id.into();
-        self.candidate.internals().set_data(self.id.clone());
+        self.candidate.lock.set_data(self.id.clone());
         self
     }
 
@@ -170,34 +127,18 @@ impl LeaderLatch {
     /// [`Error::AlreadyStarted`]; [`Error::NotInUse`] after a close; [`Error::NotStarted`] or [`Error::ClientClosed`] of
     /// the client; [`Error::Io`] if no thread can be had: it may be started again.
     pub fn start(&self) -> Result<()> {
-        let shared = &self.shared;
-        shared.client.core.check_open()?;
-        let candidate = Arc::downgrade(&self.candidate);
-        {
-            // Both under one lock: a thread that closes the latch from now on finds the reaction, and drops it.
-            let mut state = shared.state.lock();
-            state.life.start(WHAT, &shared.path)?;
-            let policy = shared.client.connection_state_error_policy();
-            let on_connection: Arc<Reaction> = Arc::new(move |state: ConnectionState| {
-                let Some(candidate) = candidate.upgrade() else { return };
-                if policy.is_error_state(state) {
-                    // Even if there is a connection again by now.
-                    candidate.end_term();
-                }
-            });
-            shared.client.core.reactions.add(Arc::downgrade(&on_connection));
-            state.on_connection = Some(on_connection);
-        }
+        self.candidate.lock.client().core.check_open()?;
+        self.candidate.state.lock().life.start(WHAT, self.path())?;
         self.candidate.begin(None).inspect_err(|_| {
             // Fails if it was closed meanwhile.
-            let _ = shared.stop(LeaderState::Latent, CloseMode::NotifyLeader);
+            let _ = self.stop(LeaderState::Latent, CloseMode::NotifyLeader);
         })
     }
 
     /// Calls the listener from now on, on the client's dispatch thread, in order and under no lock; while it runs, the
     /// client's other listeners wait. The listener may use the latch. It is not told of the state at the call.
     pub fn add_listener(&self, listener: impl LeaderLatchListener) -> ListenerId {
-        self.add(listener, None)
+        self.add_listener_with_executor(listener, |task| task())
     }
 
     /// As [`add_listener`](LeaderLatch::add_listener), but `executor` runs the listener. It is called on the dispatch
@@ -207,19 +148,17 @@ impl LeaderLatch {
         listener: impl LeaderLatchListener,
         executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
     ) -> ListenerId {
-        self.add(listener, Some(Arc::new(Box::new(executor))))
-    }
-
-    fn add(&self, listener: impl LeaderLatchListener, executor: Option<Arc<Executor>>) -> ListenerId {
-        let id = ListenerId(self.shared.next_id.fetch_add(1, Ordering::Relaxed));
-        self.shared.state.lock().listeners.push(Told { id, listener: Arc::new(listener), executor });
-        id
+        let tell = move |term: Option<&Leadership>| match term {
+            Some(term) => listener.is_leader(term),
+            None => listener.not_leader(),
+        };
+        self.candidate.add_listener(candidate::listener(tell, executor))
     }
 
     /// Removes a listener; it may still be told what was under way.
     pub fn remove_listener(&self, id: ListenerId) {
-        let mut state = self.shared.state.lock();
-        let removed: Vec<_> = state.listeners.extract_if(.., |told| told.id == id).collect();
+        let mut state = self.candidate.state.lock();
+        let removed: Vec<_> = state.listeners.extract_if(.., |(other, _)| *other == id).collect();
         drop_unlocked(state, removed);
     }
 
@@ -246,21 +185,20 @@ impl LeaderLatch {
     /// # Errors
     /// As [`await_leadership`](LeaderLatch::await_leadership), and [`Error::Cancelled`].
     pub fn await_leadership_with(&self, options: &AcquireOptions) -> Result<bool> {
-        let shared = &self.shared;
         let (timer, cancelled) = (options.deadline().map_or_else(never, at), options.cancellation());
         let cancelled = cancelled.map_or_else(never, |token| token.signal().clone());
         loop {
             // No news are missed. Earlier news show in the check that follows, or have ended the wait; later news
             // cancel this very token, which stays cancelled.
-            let news = shared.wait()?;
+            let news = self.news()?;
             if self.has_leadership() {
                 return Ok(true);
             }
             select! {
                 // Otherwise check again in the next iteration.
-                recv(news.signal()) -> _ => shared.state.lock().failed.clone().map_or(Ok(()), Err)?,
-                recv(shared.client.core.closed.signal()) -> _ => return Err(Error::ClientClosed),
-                recv(cancelled) -> _ => return Err(Error::Cancelled { path: shared.path.clone() }),
+                recv(news.signal()) -> _ => self.candidate.state.lock().failed.clone().map_or(Ok(()), Err)?,
+                recv(self.candidate.lock.client().core.closed.signal()) -> _ => return Err(Error::ClientClosed),
+                recv(cancelled) -> _ => return Err(Error::Cancelled { path: self.path().to_owned() }),
                 recv(timer) -> _ => return Ok(self.has_leadership()),
             }
         }
@@ -294,7 +232,7 @@ impl LeaderLatch {
     /// The path of the znode with which this latch led last; `None` if it never did. Java: `getLastPathIsLeader`.
     #[must_use]
     pub fn last_path_is_leader(&self) -> Option<String> {
-        self.candidate.last_path()
+        self.candidate.state.lock().last_path.clone()
     }
 
     /// Leaves the queue for good, as [`with_close_mode`](LeaderLatch::with_close_mode) says.
@@ -316,107 +254,102 @@ impl LeaderLatch {
     /// # Errors
     /// As [`close`](LeaderLatch::close).
     pub fn close_with(&self, close_mode: CloseMode) -> Result<()> {
-        self.shared.stop(LeaderState::Closed, close_mode)?;
+        self.stop(LeaderState::Closed, close_mode)?;
         match self.candidate.close() {
             // The latch leads no more, as the caller asked.
             Err(Error::LockLost { .. }) => Ok(()),
             result => result,
         }
     }
+
+    /// Takes the latch out of use.
+    fn stop(&self, life: LeaderState, close_mode: CloseMode) -> Result<()> {
+        let mut state = self.candidate.state.lock();
+        state.life.check_started(WHAT, self.path())?;
+        state.life = life;
+        let silenced = (close_mode == CloseMode::Silent).then(|| mem::take(&mut state.listeners));
+        // The callers' listeners, and what they own: not under the lock.
+        drop_unlocked(state, silenced);
+        // The waiting threads look again, and find the latch closed.
+        self.candidate.wake(None);
+        Ok(())
+    }
+
+    /// A token that is cancelled at the next news of this latch.
+    fn news(&self) -> Result<CancelToken> {
+        self.candidate.lock.client().core.check_open()?;
+        let state = self.candidate.state.lock();
+        state.life.check_started(WHAT, self.path())?;
+        // After a final error there are no more news.
+        state.failed.clone().filter(Error::is_final).map_or(Ok(()), Err)?;
+        Ok(state.news.clone())
+    }
 }
 
 impl Drop for LeaderLatch {
     fn drop(&mut self) {
         // Fails if the latch was never started, or is closed already.
-        let _ = self.shared.stop(LeaderState::Closed, self.close_mode);
+        let _ = self.stop(LeaderState::Closed, self.close_mode);
         self.candidate.abandon();
     }
 }
 
-leader_methods! { LeaderLatch }
+leader_methods! { LeaderLatch, |latch| latch.candidate.state, latch.candidate.lock }
 
-impl LatchShared {
-    /// Takes the latch out of use.
-    fn stop(&self, life: LeaderState, close_mode: CloseMode) -> Result<()> {
-        let (listeners, on_connection) = {
-            let mut state = self.state.lock();
-            state.life.check_started(WHAT, &self.path)?;
-            state.life = life;
-            let listeners = match close_mode {
-                CloseMode::Silent => mem::take(&mut state.listeners),
-                CloseMode::NotifyLeader => Vec::new(),
-            };
-            (listeners, state.on_connection.take())
-        };
-        // The callers' listeners, and what they own: not under the lock.
-        drop((listeners, on_connection));
-        // The waiting threads look again, and find the latch closed.
-        self.wake(None);
-        Ok(())
-    }
+/// A listener that is told when a [`LeaderLatch`](crate::LeaderLatch) leads. Java: `LeaderLatchListener`.
+///
+/// ```
+/// # curator_locks::docs::example(|client| {
+/// use curator_locks::{CloseMode, LeaderLatch, LeaderLatchListener, Leadership};
+///
+/// struct Tell(crossbeam_channel::Sender<&'static str>);
+///
+/// impl LeaderLatchListener for Tell {
+///     fn is_leader(&self, _leadership: &Leadership) {
+///         drop(self.0.send("leads")); // returns soon: the client's other listeners wait
+///     }
+///     fn not_leader(&self) {
+///         drop(self.0.send("leads no more"));
+///     }
+/// }
+///
+/// let (tell, told) = crossbeam_channel::unbounded();
+/// let latch = LeaderLatch::new(&client, "/scheduler")?;
+/// latch.add_listener(Tell(tell));
+/// latch.start()?;
+/// assert_eq!(told.recv()?, "leads");
+/// latch.close_with(CloseMode::NotifyLeader).unwrap_or_else(|error| eprintln!("closed, but {error}"));
+/// assert_eq!(told.recv()?, "leads no more");
+/// # Ok(()) });
+/// ```
+pub trait LeaderLatchListener: Send + Sync + 'static {
+    /// The latch leads from now on, in this term.
+    fn is_leader(&self, leadership: &Leadership);
 
-    /// A token that is cancelled at the next news of this latch.
-    fn wait(&self) -> Result<CancelToken> {
-        self.client.core.check_open()?;
-        let state = self.state.lock();
-        state.life.check_started(WHAT, &self.path)?;
-        // After a final error there are no more news.
-        state.failed.clone().filter(Error::is_final).map_or(Ok(()), Err)?;
-        Ok(state.news.clone())
-    }
-
-    fn wake(&self, failed: Option<&Error>) {
-        let news = {
-            let mut state = self.state.lock();
-            state.failed = failed.cloned();
-            mem::take(&mut state.news)
-        };
-        news.cancel();
-    }
-
-    fn tell(&self, telling: &Telling, tell: impl Fn(&dyn LeaderLatchListener) + Clone + Send + 'static) {
-        let listeners = self.state.lock().listeners.clone();
-        for Told { listener, executor, .. } in listeners {
-            let (tell, telling) = (tell.clone(), telling.clone());
-            let task = move || {
-                as_listener(|| {
-                    let _ = caught("a leader latch's listener", || tell(&*listener));
-                });
-                drop(telling);
-            };
-            match executor {
-                None => task(),
-                // A task that it drops counts as told: the other listeners are told all the same.
-                Some(executor) => drop(caught("a leader latch's executor", || executor(Box::new(task)))),
-            }
-        }
-    }
+    /// The latch does not lead any more. Called once for each [`is_leader`](LeaderLatchListener::is_leader), after that
+    /// has returned. If the leader gives up by itself, the next one leads after this has returned; if it may have lost
+    /// its session, this is called at [`Hold::valid_until`](crate::Hold::valid_until) at the latest, unless the process
+    /// is paused or an earlier listener is still running.
+    fn not_leader(&self);
 }
 
-impl Listeners for LatchShared {
-    fn granted(&self) {
-        self.wake(None);
-    }
-
-    fn acquired(&self, term: &Leadership, telling: Telling) {
-        let term = term.clone();
-        self.tell(&telling, move |listener| listener.is_leader(&term));
-    }
-
-    fn released(&self, telling: Telling) {
-        self.tell(&telling, LeaderLatchListener::not_leader);
-    }
-
-    fn is_any(&self) -> bool {
-        !self.state.lock().listeners.is_empty()
-    }
-
-    fn may_lead(&self) -> bool {
-        let policy = self.client.connection_state_error_policy();
-        self.client.connection_state().is_none_or(|state| !policy.is_error_state(state))
-    }
-
-    fn failed(&self, error: &Error) {
-        self.wake(Some(error));
-    }
+/// Whether a leader's listeners are told when its latch is closed. Java: `LeaderLatch.CloseMode`.
+///
+/// ```
+/// use curator_locks::{CloseMode, LeaderLatch};
+///
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client("zk1:2181", retry)?;
+/// let latch = LeaderLatch::new(&client, "/scheduler")?.with_close_mode(CloseMode::NotifyLeader);
+/// drop(latch); // a leader's listeners would be told
+/// # Ok::<(), curator_locks::Error>(())
+/// ```
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum CloseMode {
+    /// The listeners are not told.
+    #[default]
+    Silent,
+    /// The listeners are told, before the znode is deleted.
+    NotifyLeader,
 }

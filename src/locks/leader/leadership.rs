@@ -15,9 +15,6 @@ use crate::{
     session::wait::{cancel::CancelToken, deadline::WaitBound},
 };
 
-/// Runs a task on some thread.
-pub(super) type Executor = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
-
 /// The stage of a leader recipe's life. Java: `LeaderLatch.State`.
 ///
 /// ```
@@ -110,11 +107,7 @@ pub struct CancelLeadership;
 /// ```
 #[derive(Clone)]
 pub struct Leadership {
-    term: Arc<Term>,
-}
-
-struct Term {
-    hold: Hold,
+    hold: Arc<Hold>,
     /// Cancelled when the leader was told, or has seen, that it may not lead any more.
     ended: CancelToken,
     /// Cancelled when the leader should stop: because the term has ended, or because somebody asks for it.
@@ -125,30 +118,30 @@ impl Leadership {
     pub(super) fn new(hold: Hold) -> Leadership {
         let (ended, cancel) = (CancelToken::new(), CancelToken::new());
         hold.node().cancel_at_the_end(&[&ended, &cancel]);
-        Leadership { term: Arc::new(Term { hold, ended, cancel }) }
+        Leadership { hold: Arc::new(hold), ended, cancel }
     }
 
     /// Whether this term lasts, and nobody else can lead right now. Once `false`, it stays so.
     #[must_use]
     pub fn has_leadership(&self) -> bool {
         // A caller that has seen the end must not see the term begin again, whatever the next heartbeat says.
-        if !self.term.ended.is_cancelled() && Instant::now() >= self.term.hold.valid_until() {
+        if !self.ended.is_cancelled() && Instant::now() >= self.hold.valid_until() {
             self.end();
         }
-        !self.term.ended.is_cancelled()
+        !self.ended.is_cancelled()
     }
 
     /// Whether the leader should stop: the term has ended, or somebody has asked for it.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        !self.has_leadership() || self.term.cancel.is_cancelled()
+        !self.has_leadership() || self.cancel.is_cancelled()
     }
 
     /// Cancelled when the leader should stop, for the calls of this crate that the work consists of. Cancelled on the
     /// client's own thread, so no slow listener delays it.
     #[must_use]
     pub fn cancel_token(&self) -> &CancelToken {
-        &self.term.cancel
+        &self.cancel
     }
 
     /// Disconnected when the leader should stop, for `select!`; nothing is ever sent.
@@ -172,7 +165,7 @@ impl Leadership {
     /// ```
     #[must_use]
     pub fn cancelled(&self) -> &Receiver<()> {
-        self.term.cancel.signal()
+        self.cancel.signal()
     }
 
     /// Blocks for this time, or until the leader should stop: then `true`. Java: `Thread.sleep`, which is interrupted.
@@ -186,24 +179,19 @@ impl Leadership {
     /// The hold by which it leads.
     #[must_use]
     pub fn hold(&self) -> &Hold {
-        &self.term.hold
+        &self.hold
     }
 
     /// Ends the term. In this order: a thread that finds the work cancelled must not find the term lasting.
     pub(super) fn end(&self) {
-        self.term.ended.cancel();
-        self.term.cancel.cancel();
+        self.ended.cancel();
+        self.cancel.cancel();
     }
 
     /// Blocks until the term ends; it ends with the client, too.
     pub(super) fn await_end(&self, closed: &CancelToken) {
-        let _ = WaitBound { deadline: None, cancel: Some(closed) }.recv(self.term.ended.signal());
+        let _ = WaitBound { deadline: None, cancel: Some(closed) }.recv(self.ended.signal());
         self.end();
-    }
-
-    /// Asks the leader to stop; it leads until it has.
-    pub(super) fn interrupt(&self) {
-        self.term.cancel.cancel();
     }
 }
 
@@ -217,7 +205,7 @@ impl Deref for Leadership {
 
 impl fmt::Debug for Leadership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ended = self.term.ended.is_cancelled();
-        f.debug_struct("Leadership").field("hold", &self.term.hold).field("ended", &ended).finish_non_exhaustive()
+        let ended = self.ended.is_cancelled();
+        f.debug_struct("Leadership").field("hold", &self.hold).field("ended", &ended).finish_non_exhaustive()
     }
 }

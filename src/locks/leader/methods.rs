@@ -1,19 +1,21 @@
 //! The methods that both leader recipes share.
 
-/// The getters of a leader recipe, which brings `shared`, with a client, a path and a state, and `has_leadership()`.
+/// The getters of a leader recipe with `has_leadership()`: `$state` and `$internals` are those of `$this` recipe.
 macro_rules! leader_methods {
-    ($leader:ident) => {
+    ($leader:ident, |$this:ident| $state:expr, $internals:expr) => {
         impl $leader {
             /// The stage of its life.
             #[must_use]
             pub fn state(&self) -> LeaderState {
-                self.shared.state.lock().life
+                let $this = self;
+                $state.lock().life
             }
 
             /// The directory in which it queues.
             #[must_use]
             pub fn path(&self) -> &str {
-                &self.shared.path
+                let $this = self;
+                $internals.base_path()
             }
 
             /// All participants in the queue, in any language, the leader first; empty if there are none. Two round
@@ -24,7 +26,8 @@ macro_rules! leader_methods {
             /// # Errors
             /// As [every operation on a znode](crate::operations#errors).
             pub fn participants(&self) -> Result<Vec<$crate::locks::leader::participant::Participant>> {
-                $crate::locks::leader::participant::Participant::all(&self.shared.client, &self.shared.path)
+                let $this = self;
+                $crate::locks::leader::participant::Participant::all($internals.client(), self.path())
             }
 
             /// The first of the participants; `None` if nobody queues. Java: `getLeader`.

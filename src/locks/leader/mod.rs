@@ -1,25 +1,19 @@
 //! Leader election: one of many processes leads, and is told to stop before another one can.
 //!
-//! Both recipes queue and lead on a thread of their own: `campaign.rs`. [`LeaderSelector`] leads in a call on that thread,
-//! inside of a mutex: `selector.rs` and `selector_task.rs`. [`LeaderLatch`] tells listeners: `latch.rs`, over the same
-//! candidate as the lock of ZooKeeper's own recipe, `candidate.rs`. A term is `leadership.rs`, one rule for all of them.
+//! Both recipes queue and lead on a thread of their own: `campaign` in `candidate.rs`. [`LeaderSelector`] leads in a call
+//! on that thread, inside of a mutex: `selector.rs`. [`LeaderLatch`] tells listeners: `latch.rs`, over the same candidate as
+//! the lock of ZooKeeper's own recipe, `candidate.rs`. A term is `leadership.rs`, one rule for all of them.
 
-mod campaign;
 pub(in crate::locks) mod candidate;
 pub(in crate::locks) mod latch;
-pub(in crate::locks) mod latch_listener;
 pub(in crate::locks) mod leadership;
 mod methods;
 pub(in crate::locks) mod participant;
 pub(in crate::locks) mod selector;
-pub(in crate::locks) mod selector_listener;
-mod selector_task;
 #[cfg(test)]
 mod tests;
 
-pub use latch::LeaderLatch;
-pub use latch_listener::{CloseMode, LeaderLatchListener};
+pub use latch::{CloseMode, LeaderLatch, LeaderLatchListener};
 pub use leadership::{CancelLeadership, LeaderState, Leadership};
 pub use participant::Participant;
-pub use selector::LeaderSelector;
-pub use selector_listener::LeaderSelectorListener;
+pub use selector::{LeaderSelector, LeaderSelectorListener};

@@ -8,18 +8,20 @@ use std::sync::{
 use parking_lot::Mutex;
 
 use crate::{
-    base::threads::spawn,
+    base::{panics::caught, threads::spawn},
     error::{Error, Result},
-    framework::client::core::CuratorFramework,
+    framework::{
+        client::core::{CuratorFramework, ListenerId},
+        events::{connection_state::ConnectionState, event::Task},
+    },
     locks::{
         leader::{
-            campaign::Campaign,
-            leadership::{Executor, LeaderState, Leadership},
+            candidate::{await_connection, campaign},
+            leadership::{CancelLeadership, LeaderState, Leadership},
             methods::leader_methods,
-            selector_listener::LeaderSelectorListener,
-            selector_task::{SelectorShared, SelectorTask},
         },
         mutex::InterProcessMutex,
+        options::acquire::AcquireOptions,
     },
     session::wait::cancel::CancelToken,
 };
@@ -125,7 +127,7 @@ impl LeaderSelector {
     /// # Errors
     /// [`Error::InvalidPath`] for an invalid path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str, listener: impl LeaderSelectorListener) -> Result<LeaderSelector> {
-        LeaderSelector::build(client, path, listener, None)
+        LeaderSelector::build(client, path, listener, |task| spawn("curator-leader", task))
     }
 
     /// As [`new`](LeaderSelector::new), but `executor` gets each task that queues and leads, and runs it on some thread:
@@ -141,22 +143,23 @@ impl LeaderSelector {
         executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
         listener: impl LeaderSelectorListener,
     ) -> Result<LeaderSelector> {
-        LeaderSelector::build(client, path, listener, Some(Box::new(executor)))
+        let executor = move |task| {
+            executor(task);
+            Ok(())
+        };
+        LeaderSelector::build(client, path, listener, executor)
     }
 
     fn build(
         client: &CuratorFramework,
         path: &str,
         listener: impl LeaderSelectorListener,
-        executor: Option<Executor>,
+        executor: impl Fn(Task) -> Result<()> + Send + Sync + 'static,
     ) -> Result<LeaderSelector> {
-        // Checks the path.
-        InterProcessMutex::new(client, path)?;
         let shared = SelectorShared {
-            client: client.clone(),
-            path: path.to_owned(),
+            mutex: InterProcessMutex::new(client, path)?,
             listener: Box::new(listener),
-            executor,
+            executor: Box::new(executor),
             closed: CancelToken::new(),
             state: Mutex::default(),
         };
@@ -188,13 +191,13 @@ impl LeaderSelector {
     /// of the client; the errors of [`requeue`](LeaderSelector::requeue).
     pub fn start(&self) -> Result<()> {
         let shared = &self.shared;
-        shared.client.core.check_open()?;
+        shared.client().core.check_open()?;
         let weak = Arc::downgrade(shared);
         {
             // Both under one lock: a thread that closes the selector from now on finds the listener, and removes it.
             let mut state = shared.state.lock();
-            state.life.start(WHAT, &shared.path)?;
-            state.on_connection = Some(shared.client.add_connection_state_listener(move |client, state| {
+            state.life.start(WHAT, self.path())?;
+            state.on_connection = Some(shared.client().add_connection_state_listener(move |client, state| {
                 if let Some(shared) = weak.upgrade() {
                     shared.state_changed(client, state);
                 }
@@ -212,17 +215,17 @@ impl LeaderSelector {
         let shared = &self.shared;
         {
             let mut state = shared.state.lock();
-            state.life.check_started(WHAT, &shared.path)?;
+            state.life.check_started(WHAT, self.path())?;
             if std::mem::replace(&mut state.is_queued, true) {
                 return Ok(false);
             }
         }
         let is_dropped = Arc::new(AtomicBool::new(false));
-        let task = SelectorTask::new(shared, &is_dropped);
-        match &shared.executor {
-            Some(executor) => executor(Box::new(move || task.run())),
-            None => spawn("curator-leader", move || task.run())?,
-        }
+        let mut task = SelectorTask { shared: shared.clone(), is_dropped: Some(is_dropped.clone()) };
+        (shared.executor)(Box::new(move || {
+            let shared = task.shared.clone();
+            campaign(&shared.closed, || shared.lead(), |has_led| task.goes_on(has_led));
+        }))?;
         if is_dropped.load(Ordering::Acquire) {
             let rule = "it has to run each task to its end".into();
             return Err(Error::InvalidArgument { name: "executor", value: "a task that was dropped".into(), rule });
@@ -235,7 +238,7 @@ impl LeaderSelector {
     pub fn interrupt_leadership(&self) {
         let term = self.shared.state.lock().term.clone();
         if let Some(term) = term {
-            term.interrupt();
+            term.cancel_token().cancel();
         }
     }
 
@@ -262,7 +265,7 @@ impl LeaderSelector {
         let shared = &self.shared;
         let (on_connection, term) = {
             let mut state = shared.state.lock();
-            state.life.check_started(WHAT, &shared.path)?;
+            state.life.check_started(WHAT, self.path())?;
             state.life = LeaderState::Closed;
             (state.on_connection.take(), state.term.clone())
         };
@@ -271,7 +274,7 @@ impl LeaderSelector {
         }
         shared.closed.cancel();
         if let Some(id) = on_connection {
-            shared.client.remove_connection_state_listener(id);
+            shared.client().remove_connection_state_listener(id);
         }
         Ok(())
     }
@@ -284,4 +287,211 @@ impl Drop for LeaderSelector {
     }
 }
 
-leader_methods! { LeaderSelector }
+leader_methods! { LeaderSelector, |selector| selector.shared.state, selector.shared.mutex.internals() }
+
+/// The listener that a [`LeaderSelector`](crate::LeaderSelector) calls. Java: `LeaderSelectorListener`, with the rule
+/// of `LeaderSelectorListenerAdapter` for connection states.
+///
+/// Every `Fn(&CuratorFramework, &Leadership) + Send + Sync + 'static` is one.
+///
+/// ```
+/// # curator_locks::docs::example(|client| {
+/// use curator_locks::{
+///     CancelLeadership, ConnectionState, CuratorFramework, Error, LeaderSelector, LeaderSelectorListener, Leadership,
+/// };
+///
+/// struct Scheduler(crossbeam_channel::Sender<String>);
+/// impl LeaderSelectorListener for Scheduler {
+///     fn take_leadership(&self, _client: &CuratorFramework, leadership: &Leadership) {
+///         let _ = self.0.send(leadership.path().to_owned());
+///         let _ = leadership.cancelled().recv(); // the work, until it is time to stop
+///     }
+///     fn state_changed(&self, _: &CuratorFramework, state: ConnectionState) -> Result<(), CancelLeadership> {
+///         if state.is_connected() { Ok(()) } else { Err(CancelLeadership) }
+///     }
+///     fn queueing_failed(&self, _: &CuratorFramework, error: &Error) {
+///         eprintln!("cannot queue for now: {error}");
+///     }
+/// }
+///
+/// let (led, leads) = crossbeam_channel::unbounded();
+/// let selector = LeaderSelector::new(&client, "/scheduler", Scheduler(led))?;
+/// selector.start()?;
+/// println!("leads with {}", leads.recv()?);
+/// selector.close()?;
+/// # Ok(()) });
+/// ```
+pub trait LeaderSelectorListener: Send + Sync + 'static {
+    /// Leads: from the call to the return, on the selector's own thread, never twice at a time. It has to return soon
+    /// after [`Leadership::is_cancelled`], and must not work on after [`Leadership::has_leadership`] has become `false`:
+    /// another process may lead by then. A panic ends the term as a return does, and is logged.
+    fn take_leadership(&self, client: &CuratorFramework, leadership: &Leadership);
+
+    /// The client's connection state has changed. An error ends the current term: its
+    /// [`has_leadership`](Leadership::has_leadership) is `false` from then on, and its token is cancelled. A waiter
+    /// keeps its place in the queue (in Curator it loses it).
+    ///
+    /// By default an error in the states that the client's
+    /// [policy](crate::Builder::connection_state_error_policy) names: suspended and lost. A term ends with
+    /// [`Hold::valid_until`](crate::Hold::valid_until) whatever this returns. Called on the client's dispatch thread,
+    /// from the start to the close.
+    ///
+    /// # Errors
+    /// [`CancelLeadership`] to give leadership up.
+    fn state_changed(
+        &self,
+        client: &CuratorFramework,
+        state: ConnectionState,
+    ) -> std::result::Result<(), CancelLeadership> {
+        let is_error = client.connection_state_error_policy().is_error_state(state);
+        if is_error { Err(CancelLeadership) } else { Ok(()) }
+    }
+
+    /// An attempt to queue has failed, on the selector's own thread. Another one follows, after a second or when there is
+    /// a connection again, unless the error is one that no other attempt would mend: then
+    /// [`LeaderSelector::requeue`](crate::LeaderSelector::requeue) may be called. By default it is logged, unless the client
+    /// was closed.
+    fn queueing_failed(&self, client: &CuratorFramework, error: &Error) {
+        let _ = client;
+        let level = if matches!(error, Error::ClientClosed) { log::Level::Debug } else { log::Level::Error };
+        log::log!(level, "cannot queue for leadership: {error}");
+    }
+}
+
+impl<F: Fn(&CuratorFramework, &Leadership) + Send + Sync + 'static> LeaderSelectorListener for F {
+    fn take_leadership(&self, client: &CuratorFramework, leadership: &Leadership) {
+        self(client, leadership);
+    }
+}
+
+/// The state that a selector and its task share.
+pub(super) struct SelectorShared {
+    /// Each term is a hold of another lock object with its settings.
+    mutex: InterProcessMutex,
+    listener: Box<dyn LeaderSelectorListener>,
+    /// Runs a task on some thread.
+    executor: Box<dyn Fn(Task) -> Result<()> + Send + Sync>,
+    /// Cancelled at the close: ends the waits of the task.
+    closed: CancelToken,
+    state: Mutex<SelectorState>,
+}
+
+#[derive(Default)]
+struct SelectorState {
+    life: LeaderState,
+    id: String,
+    requeues: bool,
+    /// A task queues or leads, or is about to.
+    is_queued: bool,
+    term: Option<Leadership>,
+    /// Whether the listener wants no leadership in the last connection state that it was told.
+    is_unwanted: bool,
+    on_connection: Option<ListenerId>,
+}
+
+/// Queues and leads until the selector wants no further term.
+struct SelectorTask {
+    shared: Arc<SelectorShared>,
+    /// Set if the task is dropped before its end: the executor did not run it. `None` at its end.
+    is_dropped: Option<Arc<AtomicBool>>,
+}
+
+impl SelectorTask {
+    /// A task that queues has to lead once. The listener is told of errors.
+    fn goes_on(&mut self, has_led: &Result<bool>) -> bool {
+        let shared = &self.shared;
+        let mut state = shared.state.lock();
+        let is_started = state.life == LeaderState::Started;
+        let goes_on = is_started
+            && match has_led {
+                Ok(true) => state.requeues,
+                Ok(false) => true,
+                Err(error) => !error.is_final(),
+            };
+        state.is_queued = goes_on;
+        drop(state);
+        if !goes_on {
+            // Another task may have been made since: this one is over.
+            self.is_dropped = None;
+        }
+        if let (true, Err(error)) = (is_started, has_led) {
+            let _ = caught("a leader selector's listener", || shared.listener.queueing_failed(shared.client(), error));
+        }
+        goes_on
+    }
+}
+
+impl Drop for SelectorTask {
+    fn drop(&mut self) {
+        if let Some(is_dropped) = &self.is_dropped {
+            is_dropped.store(true, Ordering::Release);
+            self.shared.state.lock().is_queued = false;
+            log::error!("{}: what queues for leadership was dropped", self.shared.mutex.internals().base_path());
+        }
+    }
+}
+
+impl SelectorShared {
+    fn client(&self) -> &CuratorFramework {
+        self.mutex.internals().client()
+    }
+
+    /// Queues and leads, once. `false`: it was over before the listener was called.
+    fn lead(&self) -> Result<bool> {
+        if !await_connection(self.client(), &self.closed)? {
+            return Ok(false);
+        }
+        let id = self.state.lock().id.clone();
+        let mutex = self.mutex.configured(|internals| {
+            if !id.is_empty() {
+                internals.set_data(id);
+            }
+        });
+        let Some(held) = mutex.lock_with(&AcquireOptions::new().cancel_token(&self.closed))? else {
+            return Ok(false);
+        };
+        let term = Leadership::new(held.clone());
+        let begins = self.begins(&term);
+        if begins {
+            let _ = caught("a leader", || self.listener.take_leadership(self.client(), &term));
+            // Before the release: no other process leads before this term has ended.
+            term.end();
+            self.state.lock().term = None;
+        }
+        if let Err(error) = held.release() {
+            log::debug!("{}: at the end of a term: {error}", mutex.internals().base_path());
+        }
+        Ok(begins)
+    }
+
+    /// The term begins, unless it is over already.
+    fn begins(&self, leadership: &Leadership) -> bool {
+        let mut state = self.state.lock();
+        // Read under the lock: a state that the listener was told already shows here, and later ones find the term.
+        let is_connected = self.client().connection_state().is_some_and(ConnectionState::is_connected);
+        // Earlier states were not about this term, but a suspension may last.
+        let is_wanted = state.life == LeaderState::Started && (is_connected || !state.is_unwanted);
+        if is_wanted && leadership.has_leadership() {
+            state.term = Some(leadership.clone());
+            return true;
+        }
+        false
+    }
+
+    /// Asks the listener about a connection state, on the dispatch thread.
+    fn state_changed(&self, client: &CuratorFramework, connection: ConnectionState) {
+        let ask = || self.listener.state_changed(client, connection);
+        let is_unwanted = match caught("a leader selector's listener", ask) {
+            Some(verdict) => verdict.is_err(),
+            None => client.connection_state_error_policy().is_error_state(connection),
+        };
+        let term = {
+            let mut state = self.state.lock();
+            state.is_unwanted = is_unwanted;
+            state.term.clone()
+        };
+        if let Some(term) = term.filter(|_| is_unwanted) {
+            term.end();
+        }
+    }
+}

@@ -3,6 +3,8 @@
 use std::{
     any::Any,
     fmt,
+    marker::PhantomData,
+    ops::ControlFlow::{self, Break, Continue},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::Arc,
     time::{Duration, Instant},
@@ -20,11 +22,11 @@ use crate::{
     },
     locks::{
         acquire::{last_look::last_look, validity::check_validity},
-        face::{
-            lock::{InterProcessLock, Locker},
-            methods::lock_methods,
+        face::{guard::OfThread, lock::InterProcessLock, methods::lock_methods},
+        holds::{
+            deadline::Deadline,
+            hold::{Hold, note_panic},
         },
-        holds::{deadline::Deadline, hold::Hold},
         mutex::InterProcessMutex,
         options::{acquire::AcquireOptions, wait::Wait},
         threads::caching::options::Caching,
@@ -155,66 +157,61 @@ impl InterProcessMultiLock {
         Ok(InterProcessMultiLock { locks, mutexes: Arc::default(), timed_out_at: Arc::default() })
     }
 
-    fn enter(&self, options: &AcquireOptions) -> Result<Option<Members<'_>>> {
+    fn enter(&self, options: &AcquireOptions) -> Result<Option<Members>> {
         let options = options.begun();
         loop {
             match self.take_all(&options)? {
-                Round::Taken(taken) => return Ok(Some(taken)),
-                Round::TimeIsUp(path) if options.timeout_is_error => {
-                    return Err(Error::StillTaken { path, ahead: None });
-                }
-                Round::TimeIsUp(_) => return Ok(None),
-                Round::MemberLost if options.is_mere_try() => return Ok(None),
-                Round::MemberLost => log::debug!("{}: begins again, a lock was lost", self.paths()),
+                Break(end) => return Ok(end),
+                Continue(()) if options.is_mere_try() => return Ok(None),
+                Continue(()) => log::debug!("{}: begins again, a lock was lost", self.paths()),
             }
         }
     }
 
     /// Acquires one lock after the other, and returns them if all are certain in the end: the first one may be lost
-    /// while the last one is waited for.
-    fn take_all(&self, options: &AcquireOptions) -> Result<Round<'_>> {
+    /// while the last one is waited for. `Break(None)`: the time was up; `Continue`: a member was lost before the last one was
+    /// acquired.
+    fn take_all(&self, options: &AcquireOptions) -> Result<ControlFlow<Option<Members>>> {
         let caller = options.cancellation();
         let interrupt = CancelToken::new();
         let _passed_on = caller.map(|token| token.pass_on(&interrupt));
         // Whether the loss of a member has ended the wait, and not the caller.
         let is_lost = || interrupt.is_cancelled() && !caller.is_some_and(CancelToken::is_cancelled);
-        let on_loss: Arc<WakeUp> = Arc::new({
-            let interrupt = interrupt.clone();
-            move || interrupt.cancel()
-        });
+        let lost = interrupt.clone();
+        let on_loss: Arc<WakeUp> = Arc::new(move || lost.cancel());
         let mut each = AcquireOptions { interrupt: Some(interrupt.clone()), ..options.clone() };
         let limited = each.limited.get_or_insert_default().clone();
-        let mut taken = Members { multi: self, holds: Vec::new(), ends: Vec::new(), since: None };
+        let mut taken = Members { multi: self.clone(), holds: Vec::new(), ends: Vec::new(), since: None };
         for (index, lock) in self.locks.iter().enumerate() {
             if options.is_over() {
-                return Ok(self.time_is_up(name_of(&**lock, index)));
+                return self.time_is_up(options, name_of(&**lock, index));
             }
             match lock.acquire_holds(&each) {
                 Ok(Some(holds)) => taken.add(holds, &on_loss),
                 Ok(None) => {
-                    let waited_for = lock.waited_for();
-                    return Ok(self.time_is_up(waited_for.unwrap_or_else(|| name_of(&**lock, index))));
+                    return self.time_is_up(options, lock.waited_for().unwrap_or_else(|| name_of(&**lock, index)));
                 }
-                Err(Error::Cancelled { .. }) if is_lost() => return Ok(Round::MemberLost),
+                Err(Error::Cancelled { .. }) if is_lost() => return Ok(Continue(())),
                 Err(error) => {
                     if let Error::StillTaken { path, .. } = &error {
-                        self.time_is_up(path.clone());
+                        let _ = self.time_is_up(options, path.clone());
                     }
                     return Err(naming(&**lock, index, error));
                 }
             }
         }
-        let round = self.look_at(taken, Wait::of(options))?;
-        if let (Round::Taken(_), None) = (&round, &options.limited) {
+        let end = self.look_at(taken, Wait::of(options))?;
+        if let (Break(Some(_)), None) = (&end, &options.limited) {
             limited.lock().iter().for_each(HeldNode::begin_limits);
         }
-        Ok(round)
+        Ok(end)
     }
 
-    fn time_is_up<'a>(&self, name: String) -> Round<'a> {
-        log::debug!("the time was up at {name}");
-        *self.timed_out_at.lock() = Some(name.clone());
-        Round::TimeIsUp(name)
+    /// The time was up at this lock.
+    fn time_is_up(&self, options: &AcquireOptions, path: String) -> Result<ControlFlow<Option<Members>>> {
+        log::debug!("the time was up at {path}");
+        *self.timed_out_at.lock() = Some(path.clone());
+        if options.timeout_is_error { Err(Error::StillTaken { path, ahead: None }) } else { Ok(Break(None)) }
     }
 
     /// The path of the lock for which the last acquire of any thread waited in vain until its time was up; `None` if
@@ -224,12 +221,12 @@ impl InterProcessMultiLock {
         self.timed_out_at.lock().clone()
     }
 
-    fn look_at<'a>(&self, taken: Members<'a>, wait: Wait<'_>) -> Result<Round<'a>> {
+    fn look_at(&self, taken: Members, wait: Wait<'_>) -> Result<ControlFlow<Option<Members>>> {
         let nodes: Vec<_> = taken.holds.iter().map(|hold| hold.node().clone()).collect();
         // If no lock reports its holds there is nothing to look at.
         let timeouts = || nodes.iter().map(|node| node.session().timeout());
         let Some((shortest, longest)) = timeouts().min().zip(timeouts().max()) else {
-            return Ok(Round::Taken(taken));
+            return Ok(Break(Some(taken)));
         };
         let wanted = wait.options.min_validity;
         // A foreign lock may have a session of its own, which shows only now.
@@ -239,11 +236,11 @@ impl InterProcessMultiLock {
         let bound = wait.bound;
         let is_confirmed = !has_waited || wait.only_try;
         match last_look(&nodes, wanted, bound, is_confirmed) {
-            Ok(Certainty::Certain) => Ok(Round::Taken(taken)),
+            Ok(Certainty::Certain) => Ok(Break(Some(taken))),
             Ok(Certainty::InDoubt) => Err(Error::Uncertain { path: taken.least_certain(), wanted, after: longest }),
-            Ok(Certainty::Gone) => Ok(Round::MemberLost),
+            Ok(Certainty::Gone) => Ok(Continue(())),
             Err(WaitEnd::Cancelled) => Err(Error::Cancelled { path: self.paths() }),
-            Err(WaitEnd::Deadline) => Ok(self.time_is_up(taken.least_certain())),
+            Err(WaitEnd::Deadline) => self.time_is_up(wait.options, taken.least_certain()),
         }
     }
 
@@ -251,17 +248,18 @@ impl InterProcessMultiLock {
         self.locks.iter().filter_map(|lock| lock.path()).collect::<Vec<_>>().join(", ")
     }
 
-    fn keep(&self, taken: Members<'_>) {
+    fn keep(&self, mut taken: Members) {
         drop(taken.keep());
     }
 
     #[expect(clippy::unused_self, reason = "what each lock has")]
-    fn told(&self, taken: &Members<'_>) -> Vec<Hold> {
+    fn told(&self, taken: &Members) -> Vec<Hold> {
         taken.holds.clone()
     }
 
-    fn guard(&self, taken: Members<'_>) -> MultiLockGuard {
-        MultiLockGuard { locker: Locker::holding(Arc::new(self.clone()), taken.keep()) }
+    #[expect(clippy::unused_self, reason = "what each lock has")]
+    fn guard(&self, members: Members) -> MultiLockGuard {
+        MultiLockGuard { members, not_send: PhantomData }
     }
 
     /// Releases all locks, the last one first, all of them even if one fails. The error is that of the lock that
@@ -329,19 +327,10 @@ lock_methods! { InterProcessMultiLock, MultiLockGuard,
     }
 }
 
-/// How one attempt to acquire all has ended.
-enum Round<'a> {
-    Taken(Members<'a>),
-    /// The time was up at this lock.
-    TimeIsUp(String),
-    /// A member was lost before the last one was acquired.
-    MemberLost,
-}
-
 /// The locks acquired so far, and their holds. Dropping it gives them back without waiting, the last one first; after a
 /// panic too.
-struct Members<'a> {
-    multi: &'a InterProcessMultiLock,
+struct Members {
+    multi: InterProcessMultiLock,
     holds: Vec<Hold>,
     /// For each lock, how many holds there are up to its own.
     ends: Vec<usize>,
@@ -349,7 +338,7 @@ struct Members<'a> {
     since: Option<Instant>,
 }
 
-impl Members<'_> {
+impl Members {
     /// Adds the lock that was acquired last. Its loss ends the wait for the next one.
     fn add(&mut self, holds: Vec<Hold>, on_loss: &Arc<WakeUp>) {
         self.since.get_or_insert_with(Instant::now);
@@ -365,13 +354,14 @@ impl Members<'_> {
         self.multi.locks.get(index).map_or_else(String::new, |lock| name_of(&**lock, index))
     }
 
-    fn keep(mut self) -> Vec<Hold> {
+    /// Leaves them to the caller.
+    fn keep(&mut self) -> Vec<Hold> {
         self.ends.clear();
         std::mem::take(&mut self.holds)
     }
 }
 
-impl Drop for Members<'_> {
+impl Drop for Members {
     fn drop(&mut self) {
         self.multi.abandon_first(self.ends.len(), &self.holds);
     }
@@ -423,7 +413,9 @@ impl fmt::Debug for InterProcessMultiLock {
 /// ```
 #[must_use = "the locks are released at once if the guard is not kept"]
 pub struct MultiLockGuard {
-    locker: Locker<'static>,
+    members: Members,
+    /// The locks may belong to the thread that acquired them.
+    not_send: PhantomData<OfThread>,
 }
 
 impl MultiLockGuard {
@@ -432,8 +424,9 @@ impl MultiLockGuard {
     ///
     /// # Errors
     /// As [`InterProcessMultiLock::release`].
-    pub fn release(self) -> Result<()> {
-        self.locker.close()
+    pub fn release(mut self) -> Result<()> {
+        let holds = self.members.keep();
+        self.members.multi.give_back(&holds)
     }
 
     /// Tells on a channel when the first of the locks is certain for no longer than this margin, and when all are for
@@ -446,7 +439,7 @@ impl MultiLockGuard {
     /// The holds of the locks, in the order of acquiring. Foreign [`InterProcessLock`]s add none.
     #[must_use]
     pub fn holds(&self) -> &[Hold] {
-        self.locker.holds()
+        &self.members.holds
     }
 
     /// Whether all locks that report are held for certain right now.
@@ -466,6 +459,12 @@ impl MultiLockGuard {
     #[must_use]
     pub fn valid_until(&self) -> Option<Instant> {
         self.holds().iter().map(Hold::valid_until).min()
+    }
+}
+
+impl Drop for MultiLockGuard {
+    fn drop(&mut self) {
+        self.members.holds.iter().for_each(note_panic);
     }
 }
 

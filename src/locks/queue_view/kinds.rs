@@ -120,12 +120,6 @@ pub enum TenureState {
     Held(usize),
 }
 
-impl TenureState {
-    pub(super) fn of(threads: usize) -> TenureState {
-        if threads == 0 { TenureState::Idle } else { TenureState::Held(threads) }
-    }
-}
-
 impl fmt::Display for TenureState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -4,10 +4,7 @@ use crate::{
     framework::znodes::create::may_stay_idle,
     locks::{
         queue_view::kinds::{EntryMode, EntryState, LockKind, NameStyle, TenureState},
-        recipe::{
-            driver::{number_text, sequence_for},
-            znode_name::ZNodeName,
-        },
+        recipe::driver::{number_text, sequence_for},
     },
 };
 
@@ -137,38 +134,24 @@ pub(in crate::locks) fn notes_on(kind: LockKind, contenders: &[Named]) -> Vec<St
     notes
 }
 
-/// Tells of one contender after the other, in the order of the queue, whether it holds.
-#[derive(Default)]
-pub(in crate::locks) struct QueueOrder {
-    seen: usize,
-    waiting: usize,
-    /// The number of the first one that is no reader.
-    first_writer: Option<i64>,
-}
-
-impl QueueOrder {
-    pub(in crate::locks) fn next(&mut self, named: &Named) -> EntryState {
+/// The states of these contenders, which stand in the order of the queue.
+pub(in crate::locks) fn states(contenders: &[Named]) -> Vec<EntryState> {
+    // The number of the first one that is no reader.
+    let (mut first_writer, mut waiting) = (None, 0..);
+    let state = |(place, named): (usize, &Named)| {
         let is_reader = named.mode == EntryMode::Read;
         // Smaller, not equal: a writer with the reader's own number made this very reader by a downgrade.
-        let holds =
-            if is_reader { self.first_writer.is_none_or(|writer| writer >= named.sequence) } else { self.seen == 0 };
-        self.seen += 1;
+        let holds = if is_reader { first_writer.is_none_or(|writer| writer >= named.sequence) } else { place == 0 };
         if !is_reader {
-            self.first_writer.get_or_insert(named.sequence);
+            first_writer.get_or_insert(named.sequence);
         }
-        if holds {
-            return if named.may_stay_idle { EntryState::Cached(TenureState::HeldOrIdle) } else { EntryState::Holds };
+        match holds {
+            true if named.may_stay_idle => EntryState::Cached(TenureState::HeldOrIdle),
+            true => EntryState::Holds,
+            false => EntryState::Waits(waiting.next().unwrap_or_default()),
         }
-        self.waiting += 1;
-        EntryState::Waits(self.waiting - 1)
-    }
-}
-
-/// Puts names in the order of ZooKeeper's own recipe.
-pub(in crate::locks) fn in_zookeepers_order(names: &[String]) -> Vec<&str> {
-    let mut sorted: Vec<(ZNodeName, &str)> = names.iter().map(|name| (ZNodeName::new(name), name.as_str())).collect();
-    sorted.sort_unstable();
-    sorted.into_iter().map(|(_, name)| name).collect()
+    };
+    contenders.iter().enumerate().map(state).collect()
 }
 
 #[cfg(test)]
@@ -179,10 +162,9 @@ mod tests {
     const ID: &str = "_c_90bd831e-1681-4114-b233-1c2e85f422cc-";
     const KAZOO: &str = "90bd831e16814114b2331c2e85f422cc";
 
-    fn states(names: &[String]) -> (LockKind, Vec<EntryState>) {
+    fn kind_and_states(names: &[String]) -> (LockKind, Vec<EntryState>) {
         let named: Vec<Named> = names.iter().map(|name| Named::of(name)).collect();
-        let mut local_queue = QueueOrder::default();
-        (kind_of(&named), named.iter().map(|named| local_queue.next(named)).collect())
+        (kind_of(&named), states(&named))
     }
 
     #[test]
@@ -225,7 +207,7 @@ mod tests {
             (vec![write(5), write(6)], vec![Holds, Waits(0)]),
         ];
         for (names, expected) in table {
-            assert_eq!(states(&names), (LockKind::ReadWrite, expected), "{names:?}");
+            assert_eq!(kind_and_states(&names), (LockKind::ReadWrite, expected), "{names:?}");
         }
     }
 
@@ -245,7 +227,7 @@ mod tests {
             (vec!["_c_90bd831e-1681-80-lock-0000000001".into()], LockKind::Mutex, vec![Holds]),
         ];
         for (names, kind, expected) in table {
-            assert_eq!(states(&names), (kind, expected), "{names:?}");
+            assert_eq!(kind_and_states(&names), (kind, expected), "{names:?}");
         }
         assert_ne!(kept("lock-", 1), kept("lock-", 1));
     }

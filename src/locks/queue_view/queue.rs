@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    base::paths::ServerPath,
+    base::paths::{ServerPath, name_of},
     error::{Error, Result},
     framework::{
         client::{call::Call, core::CuratorFramework},
@@ -16,10 +16,10 @@ use crate::{
             kinds::{EntryMode, EntryState, LockKind, NameStyle, TenureState},
             names::{self, Named, is_kazoo_lease},
         },
-        recipe::driver::sorted_contenders,
+        recipe::{driver::sorted_contenders, znode_name::ZNodeName},
         unfair,
     },
-    proto::{request::Request, response::Response, types::Stat},
+    proto::{request::Request, response::Response},
     session::{api::Session, wait::deadline::WaitBound},
 };
 
@@ -141,10 +141,7 @@ impl LockQueue {
     pub fn inspect(client: &CuratorFramework, path: &str) -> Result<LockQueue> {
         let directory = directory_of(client, path)?;
         let call = client.call("inspect", path, WaitBound::default());
-        let mut queue = call.retry(|session| {
-            let look = QueueScan { client, call: &call, session };
-            look.directory(path, &directory)
-        })?;
+        let mut queue = call.retry(|session| QueueScan { client, call: &call, session }.directory(path, &directory))?;
         queue.add_own_usage(client, &directory);
         Ok(queue)
     }
@@ -155,11 +152,8 @@ impl LockQueue {
         let mut children = children_of(client, path)?;
         children.retain(|name| names::is_contender(name));
         let call = client.call("participants", path, WaitBound::default());
-        let queue = call.retry(|session| {
-            let look = QueueScan { client, call: &call, session };
-            look.sequence(path, &directory, &children)
-        })?;
-        Ok(queue.entries)
+        let scan = |session: &_| QueueScan { client, call: &call, session }.sequence(path, &directory, &children);
+        Ok(call.retry(scan)?.entries)
     }
 
     fn new(path: &str, kind: LockKind) -> LockQueue {
@@ -197,7 +191,8 @@ impl LockQueue {
                 let mut entries =
                     self.entries.iter_mut().chain(self.beside.iter_mut().flat_map(|kind| &mut kind.entries));
                 if let Some(entry) = entries.find(|entry| entry.holds() && entry.path == path) {
-                    entry.state = EntryState::Cached(TenureState::of(threads));
+                    let tenure = if threads == 0 { TenureState::Idle } else { TenureState::Held(threads) };
+                    entry.state = EntryState::Cached(tenure);
                 }
             }
         }
@@ -230,22 +225,12 @@ impl QueueEntry {
     /// Whether it has the lock: holds it, or [keeps](EntryState::Cached) it.
     #[must_use]
     pub fn holds(&self) -> bool {
-        match self.state {
-            EntryState::Holds | EntryState::Cached(_) => true,
-            EntryState::Waits(_) => false,
-        }
+        !matches!(self.state, EntryState::Waits(_))
     }
 }
 
 /// The names in a directory; `None`: there is no such directory, or it may not be looked into.
 type Names = Option<Vec<String>>;
-
-/// A znode that was read.
-struct SeenZnode {
-    node: ServerPath,
-    stat: Stat,
-    data: Option<Vec<u8>>,
-}
 
 struct QueueScan<'a> {
     client: &'a CuratorFramework,
@@ -323,8 +308,9 @@ impl QueueScan<'_> {
         Ok((names, data))
     }
 
-    /// Reads these znodes; those that have gone in between are left out.
-    fn read(&self, nodes: Vec<ServerPath>) -> Result<Vec<SeenZnode>> {
+    /// Reads these znodes, of contenders in this state; those that have gone in between are left out.
+    fn read(&self, nodes: impl IntoIterator<Item = (ServerPath, EntryState)>) -> Result<Vec<QueueEntry>> {
+        let (nodes, states): (Vec<ServerPath>, Vec<EntryState>) = nodes.into_iter().unzip();
         let reads = nodes.iter().map(|node| Request::GetData { path: node.as_str().to_owned(), watch: false });
         let mut replies = self.call.ask_all(self.session, reads);
         let is_unreadable = |reply: &Result<Response>| reply.as_ref().is_err_and(is_refused);
@@ -335,29 +321,27 @@ impl QueueScan<'_> {
         for (reply, stat) in replies.iter_mut().filter(|reply| is_unreadable(reply)).zip(stats) {
             *reply = stat;
         }
-        let seen = nodes.into_iter().zip(replies).filter_map(|(node, reply)| match reply {
-            Ok(Response::Data { data, stat }) => {
-                Some(Ok(SeenZnode { node, stat, data: Some(without_request(&data).to_vec()) }))
-            }
-            Ok(Response::Stat(stat)) => Some(Ok(SeenZnode { node, stat, data: None })),
-            Ok(other) => Some(Err(self.call.unexpected(&other))),
-            Err(error) if error.is_no_node() => None,
-            Err(error) => Some(Err(error)),
+        let entries = nodes.into_iter().zip(states).zip(replies).filter_map(|((node, state), reply)| {
+            let (stat, data) = match reply {
+                Ok(Response::Data { data, stat }) => (stat, Some(without_request(&data).to_vec())),
+                Ok(Response::Stat(stat)) => (stat, None),
+                Ok(other) => return Some(Err(self.call.unexpected(&other))),
+                Err(error) if error.is_no_node() => return None,
+                Err(error) => return Some(Err(error)),
+            };
+            let Named { mode, style, .. } = Named::of(node.name());
+            Some(Ok(QueueEntry {
+                state,
+                mode,
+                names: style,
+                path: self.client.prefix.to_client(node.as_str()),
+                session: stat.ephemeral_owner,
+                fencing_token: FencingToken::from_value(stat.czxid),
+                since_millis: stat.ctime,
+                data,
+            }))
         });
-        seen.collect()
-    }
-
-    fn entry(&self, seen: SeenZnode, state: EntryState, mode: EntryMode, names: NameStyle) -> QueueEntry {
-        QueueEntry {
-            state,
-            mode,
-            names,
-            path: self.client.prefix.to_client(seen.node.as_str()),
-            session: seen.stat.ephemeral_owner,
-            fencing_token: FencingToken::from_value(seen.stat.czxid),
-            since_millis: seen.stat.ctime,
-            data: seen.data,
-        }
+        entries.collect()
     }
 
     /// Contenders in one directory, in the order of their numbers.
@@ -366,13 +350,14 @@ impl QueueScan<'_> {
         let mut queue = LockQueue::new(path, names::kind_of(&named));
         queue.notes = names::notes_on(queue.kind, &named);
         queue.leases = (queue.kind != LockKind::ReadWrite).then_some(1);
-        let is_zookeepers = queue.kind == LockKind::WriteLock;
-        let sorted = if is_zookeepers { names::in_zookeepers_order(children) } else { sorted_contenders(children) };
-        let mut local_queue = names::QueueOrder::default();
-        for seen in self.read(sorted.into_iter().map(|name| directory.join(name)).collect())? {
-            let named = Named::of(seen.node.name());
-            let state = local_queue.next(&named);
-            queue.entries.push(self.entry(seen, state, named.mode, named.style));
+        let mut sorted = sorted_contenders(children);
+        if queue.kind == LockKind::WriteLock {
+            sorted.sort_by_cached_key(|name| ZNodeName::new(*name));
+        }
+        queue.entries = self.read(sorted.into_iter().map(|name| (directory.join(name), EntryState::Holds)))?;
+        let named: Vec<Named> = queue.entries.iter().map(|entry| Named::of(name_of(&entry.path))).collect();
+        for (entry, state) in queue.entries.iter_mut().zip(names::states(&named)) {
+            entry.state = state;
         }
         // A reader that a downgrade left may hold behind writers that wait.
         queue.entries.sort_by_key(|entry| !entry.holds());
@@ -387,30 +372,30 @@ impl QueueScan<'_> {
         (leases, leased): (&ServerPath, &[impl AsRef<str>]),
     ) -> Result<LockQueue> {
         let mut queue = LockQueue::new(path, LockKind::Semaphore);
-        let nodes = sorted_contenders(queued).into_iter().map(|name| locks.join(name));
-        let nodes = nodes.chain(leased.iter().map(|name| leases.join(name.as_ref())));
-        let (waiters, mut holders): (Vec<SeenZnode>, Vec<SeenZnode>) =
-            self.read(nodes.collect())?.into_iter().partition(|seen| seen.node.parent().as_ref() == Some(locks));
+        let waiters = sorted_contenders(queued).into_iter().map(|name| (locks.join(name), EntryState::Waits(0)));
+        let holders = leased.iter().map(|name| (leases.join(name.as_ref()), EntryState::Holds));
+        let (mut holders, mut waiters): (Vec<QueueEntry>, Vec<QueueEntry>) =
+            self.read(waiters.chain(holders))?.into_iter().partition(QueueEntry::holds);
         // The names of kazoo's leases have no order.
-        holders.sort_by_key(|seen| seen.stat.czxid);
-        let first = waiters.first().map(|first| (first.stat.ephemeral_owner, first.stat.czxid));
-        let is_of_waiter = |seen: &SeenZnode| {
-            first.is_some_and(|(session, czxid)| seen.stat.ephemeral_owner == session && seen.stat.czxid > czxid)
-        };
-        let holders = holders.into_iter().filter(|seen| !is_of_waiter(seen)).map(|seen| (seen, EntryState::Holds));
-        let waiters = waiters.into_iter().enumerate().map(|(position, seen)| (seen, EntryState::Waits(position)));
-        for (seen, state) in holders.chain(waiters) {
-            let style = Named::of(seen.node.name()).style;
-            queue.entries.push(self.entry(seen, state, EntryMode::Lease, style));
+        holders.sort_by_key(|holder| holder.fencing_token);
+        if let Some(first) = waiters.first() {
+            holders.retain(|held| held.session != first.session || held.fencing_token <= first.fencing_token);
         }
+        for (position, waiter) in waiters.iter_mut().enumerate() {
+            waiter.state = EntryState::Waits(position);
+        }
+        holders.append(&mut waiters);
+        holders.iter_mut().for_each(|entry| entry.mode = EntryMode::Lease);
+        queue.entries = holders;
         Ok(queue)
     }
 
     /// Any znode in its directory keeps all other contenders out.
     fn unfair(&self, path: &str, directory: &ServerPath, names: &[String]) -> Result<LockQueue> {
         let mut queue = LockQueue { leases: Some(1), ..LockQueue::new(path, LockKind::Unfair) };
-        for seen in self.read(names.iter().map(|name| directory.join(name)).collect())? {
-            queue.entries.push(self.entry(seen, EntryState::Holds, EntryMode::Exclusive, NameStyle::Unfair));
+        queue.entries = self.read(names.iter().map(|name| (directory.join(name), EntryState::Holds)))?;
+        for entry in &mut queue.entries {
+            (entry.mode, entry.names) = (EntryMode::Exclusive, NameStyle::Unfair);
         }
         Ok(queue)
     }

@@ -1,12 +1,13 @@
 //! One lease of a semaphore.
 
-use std::{fmt, ops::Deref, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
     error::Result,
     framework::held::{node::HeldNode, revocation::without_request},
     locks::{
         acquire::internals::LockInternals,
+        face::guard::guard_of_hold,
         holds::hold::{Hold, note_panic},
     },
 };
@@ -28,7 +29,7 @@ use crate::{
 /// ```
 #[must_use = "the lease is given back at once if it is not kept"]
 pub struct Lease {
-    leases: Arc<LockInternals>,
+    pub(super) leases: Arc<LockInternals>,
     hold: Hold,
     is_open: bool,
 }
@@ -65,22 +66,10 @@ impl Lease {
         self.leases.release(self.hold.node()).0
     }
 
-    pub(in crate::locks) fn is_of(&self, leases: &Arc<LockInternals>) -> bool {
-        Arc::ptr_eq(&self.leases, leases)
-    }
-
     /// The held znode, for a caller that gives the lease back by itself.
     pub(in crate::locks) fn into_node(mut self) -> Arc<HeldNode> {
         self.is_open = false;
         self.hold.node().clone()
-    }
-}
-
-impl Deref for Lease {
-    type Target = Hold;
-
-    fn deref(&self) -> &Hold {
-        &self.hold
     }
 }
 
@@ -93,8 +82,4 @@ impl Drop for Lease {
     }
 }
 
-impl fmt::Debug for Lease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Lease").field(&self.hold).finish()
-    }
-}
+guard_of_hold! { Lease, |lease| &lease.hold }

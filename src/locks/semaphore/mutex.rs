@@ -1,13 +1,16 @@
 //! The mutex that belongs to no thread.
 
-use std::{fmt, ops::Deref, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
     error::Result,
     framework::{client::core::CuratorFramework, held::node::HeldNode},
     locks::{
         acquire::{internals::LockInternals, owners::Owners},
-        face::methods::{listening_methods, owned_lock_methods},
+        face::{
+            guard::guard_of_hold,
+            methods::{listening_methods, owned_lock_methods},
+        },
         holds::hold::Hold,
         options::acquire::AcquireOptions,
         semaphore::{lease::Lease, v2::InterProcessSemaphoreV2},
@@ -90,7 +93,7 @@ impl InterProcessSemaphoreMutex {
     }
 
     fn of(semaphore: InterProcessSemaphoreV2) -> InterProcessSemaphoreMutex {
-        let owners = Owners::of_any_thread(semaphore.leases());
+        let owners = Owners::of_any_thread(&semaphore.leases);
         InterProcessSemaphoreMutex { semaphore, owners }
     }
 
@@ -112,7 +115,7 @@ impl InterProcessSemaphoreMutex {
     /// any.
     #[must_use]
     pub fn hold(&self) -> Option<Hold> {
-        self.owners.current().map(|held| self.semaphore.leases().hold(held))
+        self.owners.current().map(|held| self.semaphore.leases.hold(held))
     }
 
     /// The names of the znodes of the holder and of the one that waits for it.
@@ -124,22 +127,22 @@ impl InterProcessSemaphoreMutex {
     }
 
     fn parts(&self) -> (&Arc<LockInternals>, &Owners) {
-        (self.semaphore.leases(), &self.owners)
+        (&self.semaphore.leases, &self.owners)
     }
 
     fn enter(&self, options: &AcquireOptions) -> Result<Option<Arc<HeldNode>>> {
         if options.timeout.is_none() {
-            self.semaphore.leases().warn_of_itself();
+            self.semaphore.leases.warn_of_itself();
         }
         Ok(self.semaphore.acquire_nodes(1, options)?.and_then(|mut held| held.pop()))
     }
 
     fn keep(&self, held: Arc<HeldNode>) {
-        self.owners.entered(self.semaphore.leases(), held);
+        self.owners.entered(&self.semaphore.leases, held);
     }
 
     fn guard(&self, held: Arc<HeldNode>) -> SemaphoreMutexGuard {
-        let leases = self.semaphore.leases();
+        let leases = &self.semaphore.leases;
         leases.thread_holds.add(leases.kind, &held);
         SemaphoreMutexGuard { _counted: self.owners.guard(), lease: Lease::new(leases, held) }
     }
@@ -152,7 +155,7 @@ owned_lock_methods! { InterProcessSemaphoreMutex, SemaphoreMutexGuard,
     /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire).
 }
 
-listening_methods! { InterProcessSemaphoreMutex, |lock| [lock.semaphore.leases()] }
+listening_methods! { InterProcessSemaphoreMutex, |lock| [&lock.semaphore.leases] }
 
 /// A held [`InterProcessSemaphoreMutex`]; may be sent to another thread, and outlive the lock object. Dropping it releases
 /// the lock.
@@ -184,16 +187,4 @@ impl SemaphoreMutexGuard {
     }
 }
 
-impl Deref for SemaphoreMutexGuard {
-    type Target = Hold;
-
-    fn deref(&self) -> &Hold {
-        &self.lease
-    }
-}
-
-impl fmt::Debug for SemaphoreMutexGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SemaphoreMutexGuard").field(&*self.lease).finish()
-    }
-}
+guard_of_hold! { SemaphoreMutexGuard, |guard| &guard.lease }

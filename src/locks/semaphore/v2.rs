@@ -22,7 +22,7 @@ use crate::{
             limit::Limit,
             release::QueueHead,
         },
-        face::methods::listening_methods,
+        face::methods::{listening_methods, no_end},
         options::{acquire::AcquireOptions, wait::Wait, wait_strategy::WaitStrategy},
         recipe::{
             driver::{StandardLockInternalsDriver, sorted_contenders},
@@ -92,7 +92,7 @@ const LEASES: &str = "leases";
 #[derive(Clone)]
 pub struct InterProcessSemaphoreV2 {
     locks: Arc<LockInternals>,
-    leases: Arc<LockInternals>,
+    pub(super) leases: Arc<LockInternals>,
     limit: Limit,
     /// Whether the last acquire had to wait for others: then the next one queues at once instead of trying first.
     is_contended: Arc<AtomicBool>,
@@ -229,7 +229,8 @@ impl InterProcessSemaphoreV2 {
     /// # Errors
     /// The first of all errors, as [`Lease::close`]; the others are logged.
     pub fn return_all(&self, leases: impl IntoIterator<Item = Lease>) -> Result<()> {
-        let (own, others): (Vec<Lease>, Vec<Lease>) = leases.into_iter().partition(|lease| lease.is_of(&self.leases));
+        let is_own = |lease: &Lease| Arc::ptr_eq(&lease.leases, &self.leases);
+        let (own, others): (Vec<Lease>, Vec<Lease>) = leases.into_iter().partition(is_own);
         let nodes: Vec<Arc<HeldNode>> = own.into_iter().map(Lease::into_node).collect();
         let own = self.leases.release_all(&nodes).into_iter().map(|(closed, _)| closed);
         let mut errors = own.chain(others.into_iter().map(Lease::close)).filter_map(Result::err);
@@ -248,16 +249,12 @@ impl InterProcessSemaphoreV2 {
         Ok(sorted_contenders(&names).into_iter().map(str::to_owned).collect())
     }
 
-    pub(in crate::locks) fn path(&self) -> &str {
+    fn path(&self) -> &str {
         self.locks.base_path()
     }
 
     fn client(&self) -> &CuratorFramework {
         self.locks.client()
-    }
-
-    pub(in crate::locks) fn leases(&self) -> &Arc<LockInternals> {
-        &self.leases
     }
 
     fn check_count(&self, count: usize) -> Result<()> {
@@ -340,7 +337,7 @@ impl InterProcessSemaphoreV2 {
     }
 }
 
-listening_methods! { InterProcessSemaphoreV2, |lock| [lock.leases()] }
+listening_methods! { InterProcessSemaphoreV2, |lock| [&lock.leases] }
 
 impl fmt::Debug for InterProcessSemaphoreV2 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -349,9 +346,4 @@ impl fmt::Debug for InterProcessSemaphoreV2 {
             .field("limit", &self.limit)
             .finish_non_exhaustive()
     }
-}
-
-/// Without a timeout an acquire ends with leases or with an error.
-fn no_end() -> Error {
-    Error::Timeout { what: "acquire".into(), after: Duration::MAX }
 }

@@ -1,7 +1,5 @@
 //! A number that processes share.
 
-pub(in crate::locks) mod versioned_value;
-
 use std::{
     fmt,
     sync::{Arc, Weak},
@@ -14,13 +12,15 @@ use crate::{
     base::{paths::ServerPath, unlocked::drop_unlocked},
     error::{Error, Meaning, Result},
     framework::{
-        client::core::{CuratorFramework, CuratorFrameworkState, ListenerId},
+        client::{
+            call::Call,
+            core::{CuratorFramework, CuratorFrameworkState, ListenerId},
+        },
         events::{
             connection_state::ConnectionState,
             reactions::{Reaction, WakeUp},
         },
     },
-    locks::shared_count::versioned_value::VersionedValue,
     proto::{
         request::Request,
         response::Response,
@@ -187,13 +187,7 @@ impl SharedCount {
     pub fn set_count(&self, count: i32) -> Result<()> {
         let shared = &self.shared;
         let call = shared.client.call("set_count", &shared.path, WaitBound::default());
-        call.retry(|session| match call.ask(session, shared.write(count, -1))? {
-            Response::Stat(stat) => {
-                shared.accept(session, &stat, count, Occasion::Change);
-                Ok(())
-            }
-            other => Err(call.unexpected(&other)),
-        })
+        call.retry(|session| shared.write(&call, session, count, -1))
     }
 
     /// Writes the value unless somebody wrote one since `previous`: then `false`, and the known value is read again.
@@ -217,12 +211,8 @@ impl SharedCount {
         }
         let call = shared.client.call("try_set_count", &shared.path, WaitBound::default());
         let mut doubt = None;
-        let is_written = call.retry(|session| match call.ask(session, shared.write(count, previous.version)) {
-            Ok(Response::Stat(stat)) => {
-                shared.accept(session, &stat, count, Occasion::Change);
-                Ok(true)
-            }
-            Ok(other) => Err(call.unexpected(&other)),
+        let is_written = call.retry(|session| match shared.write(&call, session, count, previous.version) {
+            Ok(()) => Ok(true),
             Err(error) if error.code() == Some(ErrorCode::BadVersion) => Ok(false),
             Err(error) => {
                 doubt = doubt.take().or_else(|| error.is_retryable().then(|| error.clone()));
@@ -233,7 +223,10 @@ impl SharedCount {
             return Ok(true);
         }
         shared.read(Occasion::Change)?;
-        shared.refused(previous, count, doubt)
+        let known = shared.state.lock().known;
+        // An earlier attempt without a reply can have written this version and no other.
+        let is_of_another = known.version == previous.version.wrapping_add(1) && known.value != count;
+        doubt.filter(|_| !is_of_another).map_or(Ok(false), Err)
     }
 
     /// Calls the listener with the value whenever it changes, and after each reconnect even if it has not changed, as
@@ -277,16 +270,16 @@ impl CountShared {
         Error::NotInUse { what: "the shared count", path: self.path.clone(), state }
     }
 
-    fn write(&self, count: i32, version: i32) -> Request {
-        Request::SetData { path: self.node.as_str().to_owned(), data: count.to_be_bytes().to_vec(), version }
-    }
-
-    /// The result of a refused write, after the value was read again. `doubt`: an earlier attempt got no reply.
-    fn refused(&self, previous: VersionedValue<i32>, count: i32, doubt: Option<Error>) -> Result<bool> {
-        let known = self.state.lock().known;
-        // The earlier attempt can have written this version and no other.
-        let is_of_another = known.version == previous.version.wrapping_add(1) && known.value != count;
-        doubt.filter(|_| !is_of_another).map_or(Ok(false), Err)
+    /// Writes a value over this version, or over any: -1.
+    fn write(&self, call: &Call<'_>, session: &Arc<dyn Session>, count: i32, version: i32) -> Result<()> {
+        let (path, data) = (self.node.as_str().to_owned(), count.to_be_bytes().to_vec());
+        match call.ask(session, Request::SetData { path, data, version })? {
+            Response::Stat(stat) => {
+                self.accept(session, &stat, count, Occasion::Change);
+                Ok(())
+            }
+            other => Err(call.unexpected(&other)),
+        }
     }
 
     fn read_or_create(self: &Arc<Self>) -> Result<()> {
@@ -478,6 +471,43 @@ impl fmt::Debug for SharedCount {
             .field("path", &self.shared.path)
             .field("count", &self.count())
             .finish_non_exhaustive()
+    }
+}
+
+/// A value and the version of the znode that holds it. Java: `VersionedValue`.
+///
+/// ```
+/// # curator_locks::docs::example(|client| {
+/// use curator_locks::SharedCount;
+///
+/// let limit = SharedCount::new(&client, "/limit", 3)?;
+/// limit.start()?;
+/// loop {
+///     let seen = limit.versioned_value();
+///     if limit.try_set_count(seen, seen.value() + 1)? {
+///         break; // and nobody's write was lost
+///     }
+/// }
+/// assert_eq!(limit.count(), 4);
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct VersionedValue<T> {
+    version: i32,
+    value: T,
+}
+
+impl<T> VersionedValue<T> {
+    /// The znode's version, which grows with every write; -1 before the first read.
+    #[must_use]
+    pub fn version(&self) -> i32 {
+        self.version
+    }
+
+    /// The value.
+    #[must_use]
+    pub fn value(&self) -> &T {
+        &self.value
     }
 }
 

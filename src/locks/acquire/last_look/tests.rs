@@ -258,7 +258,7 @@ fn a_time_without_a_connection_is_no_part_of_that_time_either() {
 /// The tenure of a cached lock, with a watch on its znode or without.
 fn tenure(session: &Arc<StubSession>, is_watched: bool) -> [Arc<HeldNode>; 1] {
     *session.valid_until.lock() = Some(Instant::now() + LONG);
-    let nodes = HeldNodes::new(None, event_channel().0, Arc::new(Dispatcher::new()), Counters::new());
+    let nodes = HeldNodes::new(None, event_channel().0, Arc::new(Dispatcher::new()), Arc::default());
     let session: Arc<dyn Session> = session.clone();
     let watch = is_watched.then(|| Watch::new(session.clone(), Ticket(0)));
     [nodes.add(ServerPath::from_server("/locks/m/lock-0000000000"), session, 3, 1, watch)]

@@ -1,14 +1,15 @@
 //! The read/write lock: two locks that queue in one directory.
 
-mod halves;
-
-pub use self::halves::{InterProcessReadLock, InterProcessWriteLock};
 use crate::{
+    base::paths::name_of,
     error::Result,
     framework::{client::core::CuratorFramework, held::holds::HoldKind},
     locks::{
         acquire::internals::LockInternals,
-        face::methods::listening_methods,
+        face::{
+            guard::LockGuard,
+            methods::{listening_methods, mutex_lock_methods, revocable_methods},
+        },
         mutex::InterProcessMutex,
         options::wait_strategy::WaitStrategy,
         recipe::driver::{ReadLockDriver, WriteLockDriver},
@@ -64,9 +65,14 @@ impl InterProcessReadWriteLock {
     /// [`Error::InvalidPath`] for an invalid path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessReadWriteLock> {
         let write = InterProcessMutex::of_kind(client, path, WriteLockDriver, HoldKind::Write)?;
-        let read = InterProcessMutex::of_kind(client, path, ReadLockDriver, HoldKind::Read)?.beside(&write);
+        let read = InterProcessMutex::of_kind(client, path, ReadLockDriver, HoldKind::Read)?;
+        Ok(InterProcessReadWriteLock::of(read, write, None))
+    }
+
+    fn of(mut read: InterProcessMutex, mut write: InterProcessMutex, caching: Option<Caching>) -> Self {
+        InterProcessMutex::join(&mut read, &mut write, caching);
         let (read, write) = (InterProcessReadLock { mutex: read }, InterProcessWriteLock { mutex: write });
-        Ok(InterProcessReadWriteLock { read, write })
+        InterProcessReadWriteLock { read, write }
     }
 
     /// Sets the data of the znodes of both locks, for others to read. Defaults to the client's default data.
@@ -114,16 +120,8 @@ impl InterProcessReadWriteLock {
 
     /// Another lock object, with these settings but for this change.
     fn rebuilt(&self, change: impl Fn(&mut LockInternals), caching: Option<Caching>) -> InterProcessReadWriteLock {
-        let (read, write) = (self.read.internals().configured(&change), self.write.internals().configured(&change));
-        let mut write = InterProcessMutex::of(write);
-        let mut read = InterProcessMutex::of(read).beside(&write);
-        if let Some(caching) = caching {
-            InterProcessMutex::cache_both(&mut read, &mut write, caching);
-        }
-        InterProcessReadWriteLock {
-            read: InterProcessReadLock { mutex: read },
-            write: InterProcessWriteLock { mutex: write },
-        }
+        let configured = |half: &InterProcessMutex| InterProcessMutex::of(half.internals().configured(&change));
+        InterProcessReadWriteLock::of(configured(&self.read.mutex), configured(&self.write.mutex), caching)
     }
 
     /// How many threads of this process wait, in this object and [with
@@ -149,3 +147,123 @@ impl InterProcessReadWriteLock {
 }
 
 listening_methods! { InterProcessReadWriteLock, |lock| [lock.read.mutex.parts().0, lock.write.mutex.parts().0] }
+
+/// One of both locks: a mutex does its work. The attributes are those of the type and of `acquire`.
+macro_rules! half {
+    ($(#[$doc:meta])* $lock:ident, $(#[$acquire:meta])*) => {
+        $(#[$doc])*
+        #[derive(Clone)]
+        pub struct $lock {
+            mutex: InterProcessMutex,
+        }
+
+        mutex_lock_methods! { $lock, $(#[$acquire])* }
+
+        impl $lock {
+            /// The paths of all contenders of this kind, in the order of the queue. With
+            /// [caching](crate::InterProcessReadWriteLock::with_caching) one znode stands for many threads.
+            ///
+            /// # Errors
+            /// As [every operation on a znode](crate::operations#errors).
+            pub fn participant_nodes(&self) -> Result<Vec<String>> {
+                let mut nodes = self.mutex.participant_nodes()?;
+                nodes.retain(|path| name_of(path).contains(self.internals().driver().lock_name()));
+                Ok(nodes)
+            }
+
+            /// The lock's internals: its directory and its driver.
+            #[must_use]
+            pub fn internals(&self) -> &LockInternals {
+                self.mutex.internals()
+            }
+
+        }
+
+        revocable_methods! { $lock, |lock| lock.mutex, |mutex| $lock { mutex },
+            /// Calls the listener when somebody asks for the lock with [`Revoker`](crate::Revoker); see
+            /// [`InterProcessMutex::make_revocable`]. Java: `makeRevocable`.
+        }
+    };
+}
+
+half! {
+    /// The lock that readers share; see [`InterProcessReadWriteLock`](crate::InterProcessReadWriteLock). Java:
+    /// `InterProcessReadWriteLock.ReadLock`.
+    ///
+    /// It waits for every writer in front of it, and watches the last of them, so it is woken once.
+    ///
+    /// ```
+    /// # curator_locks::docs::example(|client| {
+    /// use std::time::Duration;
+    /// use curator_locks::{AcquireOptions, InterProcessReadWriteLock};
+    ///
+    /// let lock = InterProcessReadWriteLock::new(&client, "/locks/catalogue")?;
+    /// let reading = lock.read_lock();
+    /// reading.make_revocable(|lock: &curator_locks::InterProcessReadLock| println!("somebody wants {}", lock.lock_path().unwrap_or_default()));
+    /// assert!(reading.acquire_timeout(Duration::from_secs(5))?);
+    /// assert!(reading.is_owned_by_current_thread() && reading.is_acquired_in_this_process());
+    /// assert_eq!(reading.participant_nodes()?, [reading.lock_path().ok_or("not held")?]);
+    /// reading.release()?;
+    ///
+    /// let held = reading.lock()?; // or as a guard
+    /// held.release()?;
+    /// if let Some(held) = reading.lock_with(&AcquireOptions::new().timeout(Duration::from_secs(5)))? {
+    ///     held.release()?;
+    /// }
+    /// if let Some(held) = reading.try_lock()? {
+    ///     held.release()?;
+    /// }
+    /// # Ok(()) });
+    /// ```
+    InterProcessReadLock,
+    /// Acquires the lock, waiting as long as it takes, also
+    /// [when the connection goes](crate::InterProcessReadWriteLock#when-the-connection-goes). If this thread holds it
+    /// already, only its hold count grows, without a request; if it holds the write lock, it gets this one at once.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire). [`Error::LockLost`](crate::Error::LockLost)
+    /// also for a thread whose write lock was lost. [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) for a thread
+    /// that holds a mutex or a write lock on this path through another object of this client: it would wait for itself.
+    /// If it holds a read lock through another object and a writer queues in between, it waits and logs a warning, as
+    /// that writer may give up.
+}
+
+half! {
+    /// The lock that a writer has alone; see [`InterProcessReadWriteLock`](crate::InterProcessReadWriteLock). Java:
+    /// `InterProcessReadWriteLock.WriteLock`.
+    ///
+    /// It waits for every contender in front of it, and watches the last of them.
+    ///
+    /// ```
+    /// # curator_locks::docs::example(|client| {
+    /// use std::time::Duration;
+    /// use curator_locks::{AcquireOptions, InterProcessReadWriteLock};
+    ///
+    /// let lock = InterProcessReadWriteLock::new(&client, "/locks/catalogue")?;
+    /// let writing = lock.write_lock();
+    /// writing.make_revocable(|lock: &curator_locks::InterProcessWriteLock| println!("somebody wants {}", lock.lock_path().unwrap_or_default()));
+    /// assert!(writing.acquire_timeout(Duration::from_secs(5))?);
+    /// assert!(writing.is_owned_by_current_thread() && writing.is_acquired_in_this_process());
+    /// assert_eq!(writing.participant_nodes()?, [writing.lock_path().ok_or("not held")?]);
+    /// writing.release()?;
+    ///
+    /// let held = writing.lock()?; // or as a guard
+    /// held.release()?;
+    /// if let Some(held) = writing.lock_with(&AcquireOptions::new().timeout(Duration::from_secs(5)))? {
+    ///     held.release()?;
+    /// }
+    /// if let Some(held) = writing.try_lock()? {
+    ///     held.release()?;
+    /// }
+    /// # Ok(()) });
+    /// ```
+    InterProcessWriteLock,
+    /// Acquires the lock, waiting as long as it takes, also
+    /// [when the connection goes](crate::InterProcessReadWriteLock#when-the-connection-goes). If this thread holds it
+    /// already, only its hold count grows, without a request.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire).
+    /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) for a thread that holds the read lock, or a lock on this
+    /// path through another object of this client: it would wait for itself.
+}

@@ -1,23 +1,17 @@
 //! The lock of ZooKeeper's own recipes: no call waits for others, a listener is told. Java:
 //! `org.apache.zookeeper.recipes.lock`.
 
-pub(in crate::locks) mod listener;
-
 use std::{fmt, sync::Arc};
 
-use parking_lot::Mutex;
-
-pub use self::listener::LockListener;
 pub use crate::locks::recipe::znode_name::ZNodeName;
 use crate::{
-    base::panics::caught,
     error::Result,
-    framework::{client::core::CuratorFramework, events::dispatch::as_listener, held::holds::HoldKind},
+    framework::{client::core::CuratorFramework, held::holds::HoldKind},
     locks::{
         acquire::internals::LockInternals,
         holds::{fencing::token::FencingToken, hold::Hold},
         leader::{
-            candidate::{Candidate, Listeners, Telling},
+            candidate::{self, Candidate},
             leadership::Leadership,
         },
         recipe::driver::ZNodeNameDriver,
@@ -88,37 +82,6 @@ fn unique_name(session_id: i64) -> String {
 /// ```
 pub struct WriteLock {
     candidate: Arc<Candidate>,
-    listener: Arc<CurrentListener>,
-}
-
-/// The listener that the candidate tells.
-struct CurrentListener(Mutex<Option<Arc<dyn LockListener>>>);
-
-impl CurrentListener {
-    /// Calls the listener under no lock. The lock is given back when it has been told.
-    fn tell(&self, telling: Telling, tell: impl FnOnce(&dyn LockListener)) {
-        let listener = self.0.lock().clone();
-        if let Some(listener) = listener {
-            as_listener(|| {
-                let _ = caught("a lock listener", || tell(&*listener));
-            });
-        }
-        drop(telling);
-    }
-}
-
-impl Listeners for CurrentListener {
-    fn acquired(&self, _term: &Leadership, telling: Telling) {
-        self.tell(telling, LockListener::lock_acquired);
-    }
-
-    fn released(&self, telling: Telling) {
-        self.tell(telling, LockListener::lock_released);
-    }
-
-    fn is_any(&self) -> bool {
-        self.0.lock().is_some()
-    }
 }
 
 impl WriteLock {
@@ -127,7 +90,12 @@ impl WriteLock {
     /// # Errors
     /// [`Error::InvalidPath`] for an invalid path, or `/`.
     pub fn new(client: &CuratorFramework, dir: &str) -> Result<WriteLock> {
-        WriteLock::build(client, dir, None)
+        let mut internals = LockInternals::new(client, dir, Arc::new(ZNodeNameDriver))?;
+        internals.kind = HoldKind::AnyThread;
+        internals.unique = unique_name;
+        internals.has_persistent_directory = true;
+        internals.set_data(DATA);
+        Ok(WriteLock { candidate: Candidate::new(internals, None) })
     }
 
     /// A lock in the directory `dir`, with a listener. Does no I/O.
@@ -135,32 +103,26 @@ impl WriteLock {
     /// # Errors
     /// As [`WriteLock::new`].
     pub fn with_listener(client: &CuratorFramework, dir: &str, listener: impl LockListener) -> Result<WriteLock> {
-        WriteLock::build(client, dir, Some(Arc::new(listener)))
-    }
-
-    fn build(client: &CuratorFramework, dir: &str, listener: Option<Arc<dyn LockListener>>) -> Result<WriteLock> {
-        let mut internals = LockInternals::new(client, dir, Arc::new(ZNodeNameDriver))?;
-        internals.kind = HoldKind::AnyThread;
-        internals.unique = unique_name;
-        internals.has_persistent_directory = true;
-        internals.set_data(DATA);
-        let listener = Arc::new(CurrentListener(Mutex::new(listener)));
-        Ok(WriteLock { candidate: Candidate::new(internals, listener.clone()), listener })
+        let lock = WriteLock::new(client, dir)?;
+        lock.set_lock_listener(listener);
+        Ok(lock)
     }
 
     /// Sets the data of this object's znodes from the next one on, for others to read. Defaults to the two bytes of
     /// ZooKeeper's own recipe, which does not look at them.
     #[must_use]
     pub fn with_data(self, data: impl Into<Vec<u8>>) -> WriteLock {
-        self.candidate.internals().set_data(data);
+        self.candidate.lock.set_data(data);
         self
     }
 
     /// Tells this listener from now on, and the former one no more. Past events are not told again.
     pub fn set_lock_listener(&self, listener: impl LockListener) {
-        let before = self.listener.0.lock().replace(Arc::new(listener));
-        // The former listener is the caller's code: not dropped under the lock.
-        drop(before);
+        let tell = move |term: Option<&Leadership>| match term {
+            Some(_) => listener.lock_acquired(),
+            None => listener.lock_released(),
+        };
+        self.candidate.set_listener(candidate::listener(tell, |task| task()));
     }
 
     /// Queues for the lock. `true`: it is this object's already; `false`: the listener will be told.
@@ -197,7 +159,7 @@ impl WriteLock {
     /// has been told and another term begins.
     #[must_use]
     pub fn is_owner(&self) -> bool {
-        self.candidate.is_owner()
+        self.candidate.leadership().is_some()
     }
 
     /// The path of this object's znode; `None` while it is not queued.
@@ -209,7 +171,7 @@ impl WriteLock {
     /// The lock's directory.
     #[must_use]
     pub fn dir(&self) -> &str {
-        self.candidate.internals().base_path()
+        self.candidate.lock.base_path()
     }
 
     /// A number that grows with every grant of this lock, over all processes; `None` if this object is not the owner.
@@ -248,4 +210,45 @@ impl fmt::Debug for WriteLock {
             .field("is_owner", &self.is_owner())
             .finish_non_exhaustive()
     }
+}
+
+/// A listener that is told when a [`WriteLock`](crate::locks::zookeeper_recipe::WriteLock) is acquired and released.
+/// Java: `LockListener` of ZooKeeper's lock recipe.
+///
+/// Both run on the client's dispatch thread, one at a time, in order and under no lock; while one runs, the client's
+/// other listeners wait, so that long work belongs to a thread of its own. They may use the lock.
+///
+/// ```
+/// # curator_locks::docs::example(|client| {
+/// use curator_locks::zookeeper_recipe::{LockListener, WriteLock};
+///
+/// struct Tell(crossbeam_channel::Sender<&'static str>);
+/// impl LockListener for Tell {
+///     fn lock_acquired(&self) {
+///         let _ = self.0.send("acquired");
+///     }
+///     fn lock_released(&self) {
+///         let _ = self.0.send("released");
+///     }
+/// }
+///
+/// let (tell, told) = crossbeam_channel::unbounded();
+/// let lock = WriteLock::new(&client, "/locks/order-42")?;
+/// lock.set_lock_listener(Tell(tell));
+/// lock.lock()?;
+/// assert_eq!(told.recv()?, "acquired");
+/// assert!(lock.is_owner() && lock.id() == lock.hold().map(|hold| hold.path().to_owned()));
+/// println!("{} with token {:?}", lock.dir(), lock.fencing_token());
+/// lock.unlock()?;
+/// assert_eq!(told.recv()?, "released");
+/// # Ok(()) });
+/// ```
+pub trait LockListener: Send + Sync + 'static {
+    /// The lock is this object's from now on. Called again after a doubt that has passed.
+    fn lock_acquired(&self);
+
+    /// The lock was unlocked or lost, or is in doubt: another object may be told that it has the lock from now on. Called
+    /// once for each [`lock_acquired`](LockListener::lock_acquired), at [`Hold::valid_until`](crate::Hold::valid_until) at
+    /// the latest, unless the process is paused or an earlier listener is still running.
+    fn lock_released(&self);
 }
