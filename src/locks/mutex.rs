@@ -19,7 +19,10 @@ use crate::{
             revocation::{RevocationListener, RevocationRequest},
         },
         options::{acquire::AcquireOptions, wait::Wait, wait_strategy::WaitStrategy},
-        recipe::driver::{LockInternalsDriver, StandardLockInternalsDriver},
+        recipe::{
+            driver::{LockInternalsDriver, StandardLockInternalsDriver},
+            spec::Recipe,
+        },
         threads::caching::{cache::Cache, local_queue::Mode, options::Caching},
     },
 };
@@ -139,9 +142,7 @@ impl InterProcessMutex {
         driver: impl LockInternalsDriver,
         kind: HoldKind,
     ) -> Result<InterProcessMutex> {
-        let mut internals = LockInternals::new(client, path, Arc::new(driver))?;
-        internals.kind = kind;
-        Ok(InterProcessMutex::of(internals))
+        Ok(InterProcessMutex::of(LockInternals::new(client, path, Recipe::new(kind, driver))?))
     }
 
     pub(in crate::locks) fn of(internals: LockInternals) -> InterProcessMutex {
@@ -178,7 +179,7 @@ impl InterProcessMutex {
 
     fn rebuilt(&self, change: impl FnOnce(&mut LockInternals), caching: Option<Caching>) -> InterProcessMutex {
         let mut mutex = InterProcessMutex::of(self.internals.configured(change));
-        let caching = caching.filter(|_| mutex.internals.kind == HoldKind::Mutex);
+        let caching = caching.filter(|_| mutex.internals.recipe.kind == HoldKind::Mutex);
         mutex.cache = caching.map(|caching| Cache::new(mutex.internals.clone(), None, caching));
         mutex
     }
@@ -255,7 +256,7 @@ impl InterProcessMutex {
         if let Some(held) = self.owners.enter_again(&self.internals)? {
             return Ok(Some(held));
         }
-        self.internals.observed(self.internals.kind.name(), slice::from_ref, || {
+        self.internals.observed(self.internals.recipe.kind.name(), slice::from_ref, || {
             if let Some(writer) = self.writers.as_ref().and_then(|writers| writers.current()) {
                 if let Some((cache, tenure)) = writer.cache() {
                     cache.ends_with_turn(tenure);
@@ -265,7 +266,8 @@ impl InterProcessMutex {
             self.internals.by_thread(wait, |wait| match &self.cache {
                 Some(cache) => {
                     self.internals.check_cached(wait.options)?;
-                    let mode = if self.internals.kind == HoldKind::Read { Mode::Shared } else { Mode::Exclusive };
+                    let mode =
+                        if self.internals.recipe.kind == HoldKind::Read { Mode::Shared } else { Mode::Exclusive };
                     cache.acquire(mode, wait, &self.owners)
                 }
                 None => self.internals.attempt_lock(wait, Some(&self.owners)),

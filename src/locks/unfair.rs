@@ -1,7 +1,5 @@
 //! The exclusive lock on one ephemeral name.
 
-use std::sync::Arc;
-
 use crate::{
     error::Result,
     framework::{client::core::CuratorFramework, held::holds::HoldKind},
@@ -12,7 +10,7 @@ use crate::{
             methods::{listening_methods, mutex_lock_methods},
         },
         mutex::InterProcessMutex,
-        recipe::driver::StandardLockInternalsDriver,
+        recipe::{driver::StandardLockInternalsDriver, spec::Recipe},
     },
 };
 
@@ -106,11 +104,9 @@ impl InterProcessUnfairMutex {
     /// # Errors
     /// [`Error::InvalidPath`](crate::Error::InvalidPath) for an invalid path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessUnfairMutex> {
-        let driver = Arc::new(StandardLockInternalsDriver::with_lock_name(NAME));
-        let mut internals = LockInternals::below(client, path, DIRECTORY, driver)?;
-        internals.kind = HoldKind::Unfair;
-        internals.set_sole();
-        Ok(InterProcessUnfairMutex { mutex: InterProcessMutex::of(internals) })
+        let driver = StandardLockInternalsDriver::with_lock_name(NAME);
+        let recipe = Recipe { below: Some(DIRECTORY), is_sole: true, ..Recipe::new(HoldKind::Unfair, driver) };
+        Ok(InterProcessUnfairMutex { mutex: InterProcessMutex::of(LockInternals::new(client, path, recipe)?) })
     }
 
     /// Sets the data of the holder's znode, for others to read. Defaults to the client's default data.

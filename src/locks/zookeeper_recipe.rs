@@ -14,7 +14,7 @@ use crate::{
             candidate::{self, Candidate},
             leadership::Leadership,
         },
-        recipe::driver::ZNodeNameDriver,
+        recipe::{driver::ZNodeNameDriver, spec::Recipe},
     },
 };
 
@@ -90,10 +90,12 @@ impl WriteLock {
     /// # Errors
     /// [`Error::InvalidPath`] for an invalid path, or `/`.
     pub fn new(client: &CuratorFramework, dir: &str) -> Result<WriteLock> {
-        let mut internals = LockInternals::new(client, dir, Arc::new(ZNodeNameDriver))?;
-        internals.kind = HoldKind::AnyThread;
-        internals.unique = unique_name;
-        internals.has_persistent_directory = true;
+        let recipe = Recipe {
+            unique: Some(unique_name),
+            has_persistent_directory: true,
+            ..Recipe::new(HoldKind::AnyThread, ZNodeNameDriver)
+        };
+        let internals = LockInternals::new(client, dir, recipe)?;
         internals.set_data(DATA);
         Ok(WriteLock { candidate: Candidate::new(internals, None) })
     }

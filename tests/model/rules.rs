@@ -2,7 +2,7 @@
 
 use curator_locks::{
     CreateMode, LockInternalsDriver, ReadLockDriver, StandardLockInternalsDriver, WaitStrategy, WriteLockDriver,
-    unversioned::contender::{Condition, Naming, Spec, ZNodeNameDriver},
+    unversioned::contender::{Condition, Spec, ZNodeNameDriver},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -124,11 +124,12 @@ impl Rules {
 
 impl Lock {
     fn new(driver: impl LockInternalsDriver, class: Class) -> Lock {
-        let naming = Naming::Unique(driver.lock_name().to_owned());
+        let name = driver.lock_name().to_owned();
         let spec = Spec {
             directory: DIRECTORIES[0].to_owned(),
             driver: Arc::new(driver),
-            naming,
+            name,
+            is_sole: false,
             count: 1,
             mode: CreateMode::EphemeralSequential,
             data: Vec::new(),
@@ -170,7 +171,7 @@ impl Lock {
 
     pub fn unfair() -> Lock {
         let mut lock = Lock::mutex();
-        lock.spec.naming = Naming::Sole("lock".to_owned());
+        (lock.spec.name, lock.spec.is_sole) = ("lock".to_owned(), true);
         lock.spec.mode = CreateMode::Ephemeral;
         lock
     }

@@ -189,7 +189,7 @@ impl Creation<'_> {
             // A znode of an earlier session must not be found: it is about to vanish with that session (CURATOR-498).
             self.clear_doubt();
         }
-        let prefix = protection(session.id());
+        let prefix = protection(false);
         let create = self.request(&prefix, true);
         self.doubt = Some((session.clone(), prefix));
         let reply = self.call.reply_or_doubt(submit_one(session, create));

@@ -27,12 +27,9 @@ const IDLE_MARK: &str = "8001";
 
 /// Curator's protection, in front of a lock's name. Its uuid is of version 8, which is for private use, Curator's is of
 /// version 4: so that [`is_curators`] can tell. To Curator and kazoo it is a uuid as any other.
-pub(crate) fn protection(_session_id: i64) -> String {
-    protection_of(false)
-}
-
-/// [`protection`] of a znode that its process may keep between holds, which [`may_stay_idle`] tells.
-pub(crate) fn protection_of(stays_idle: bool) -> String {
+///
+/// `stays_idle`: its process may keep the znode between holds, which [`may_stay_idle`] tells.
+pub(crate) fn protection(stays_idle: bool) -> String {
     let mut hyphenated = uuid::Uuid::encode_buffer();
     let mut bytes = uuid::Uuid::new_v4().into_bytes();
     // The rest stays random: 110 bits.

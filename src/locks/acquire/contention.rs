@@ -1,4 +1,4 @@
-//! A contender with its watches, its holds and its mailbox.
+//! What an acquire is given, and its contender with its watches, its holds and its mailbox.
 
 use std::{
     sync::{Arc, Weak},
@@ -14,10 +14,11 @@ use crate::{
     framework::{
         client::{call::Call, core::CuratorFramework},
         held::node::{HeldNode, HeldZnode, RevocableNode, Znode},
-        znodes::create::protection_of,
+        znodes::create::protection,
     },
     locks::{
-        acquire::{internals::LockInternals, limit::Limit},
+        acquire::{internals::LockInternals, limit::Limit, owners::Owners, release::QueueHead},
+        options::wait::Wait,
         recipe::{
             machine::Contender,
             spec::{Answer, Ask, Do, Environment, Failed, Input, Leftover, Reaction, Spec, View, WatchId, is_end},
@@ -34,20 +35,47 @@ use crate::{
     },
 };
 
-/// The lock that a contender wants, and how it wants it.
-#[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
-    pub(super) lock: &'a LockInternals,
-    pub(super) spec: &'a Spec,
+/// One acquire: its lock, what kind of contender it needs, and how long it waits.
+pub(crate) struct Acquire<'a> {
+    pub(crate) lock: &'a LockInternals,
+    pub(crate) spec: Spec,
+    pub(crate) wait: Wait<'a>,
     /// How many leases there are; `None`: one.
-    pub(super) limit: Option<&'a Limit>,
-    /// Whether its znode may stay while nobody holds it, in a session where it may outlast a hold.
-    pub(super) stays_idle: bool,
+    pub(crate) limit: Option<&'a Limit>,
+    /// Semaphores: the head of the wait queue, without which it may not wait.
+    pub(crate) place: Option<QueueHead<'a>>,
+    /// The threads of this process that hold the lock, where it belongs to a thread.
+    pub(crate) owners: Option<&'a Owners>,
+    /// The thread that queues for others, where the znode serves many threads.
+    pub(crate) delegate: Option<&'a dyn Delegate>,
+    /// Called after each step, where a candidate queues and nobody waits for the return. It must not block.
+    pub(crate) on_step: Option<&'a OnStep<'a>>,
+}
+
+/// Sees the contender after a step, and what it wants next.
+pub(crate) type OnStep<'a> = dyn Fn(&Contender, &Do<Error>) + 'a;
+
+/// The thread that queues at the servers for many threads of its process.
+pub(crate) trait Delegate {
+    /// Whether its znode may stay while nobody holds it.
+    fn stays_idle(&self) -> bool;
+
+    /// Notes that the create is on its way, or was carried out.
+    fn created(&self);
+
+    /// The listener of requests to give the znode back.
+    fn revocable_node(&self) -> Arc<RevocableNode>;
+
+    /// Takes over the contender that an earlier thread has left in the queue, if there is one.
+    fn take_over(&self) -> Option<Contention>;
+
+    /// Hands the contender over to the next thread that waits. Returns it if no thread waits.
+    fn hand_over(&self, contender: Contention) -> Option<Contention>;
 }
 
 /// A contender with its watches and its holds.
 #[derive(Default)]
-pub(super) struct Contention {
+pub(crate) struct Contention {
     pub(super) contender: Contender,
     /// The session that was connected last.
     pub(super) session: Option<Arc<dyn Session>>,
@@ -63,12 +91,10 @@ pub(super) struct Contention {
     revocable: Option<Arc<RevocableNode>>,
     /// The wake-ups of the contender: made when it first has to wait, before the watches are sent for, so that no event
     /// is lost.
-    mailbox: Option<Mailbox>,
+    mailbox: Option<(Sender<Mail>, Receiver<Mail>)>,
     /// When the wake-up that was read last came.
     told: Option<Instant>,
 }
-
-type Mailbox = (Sender<Mail>, Receiver<Mail>);
 
 /// A wake-up of a contender, and when it came.
 type Mail = (Input<Error>, Instant);
@@ -88,7 +114,7 @@ impl Contention {
         Contention { revocable, ..Contention::default() }
     }
 
-    fn mailbox(&mut self) -> &Mailbox {
+    fn mailbox(&mut self) -> &(Sender<Mail>, Receiver<Mail>) {
         self.mailbox.get_or_insert_with(unbounded)
     }
 
@@ -102,20 +128,15 @@ impl Contention {
         &self.mailbox().1
     }
 
-    pub(super) fn step(
-        &mut self,
-        wanted: Wanted<'_>,
-        is_time_up: bool,
-        mut input: Input<Error>,
-    ) -> (Do<Error>, Leftovers) {
+    pub(super) fn step(&mut self, acquire: &Acquire<'_>, mut input: Input<Error>) -> (Do<Error>, Leftovers) {
         if let Input::Answers(answers) = &mut input {
-            answers.iter_mut().for_each(|answer| unpack(wanted.lock, answer));
+            answers.iter_mut().for_each(|answer| unpack(acquire.lock, answer));
             self.answered(answers);
         }
-        let view = view_of(self.session.as_ref(), is_time_up);
+        let view = view_of(self.session.as_ref(), acquire.wait.is_over());
         let contender = &mut self.contender;
-        let surroundings = ProcessEnvironment { wanted, session: self.session.as_ref() };
-        let next = contender.step(wanted.spec, &surroundings, &view, input);
+        let surroundings = ProcessEnvironment { acquire, session: self.session.as_ref() };
+        let next = contender.step(&acquire.spec, &surroundings, &view, input);
         let leftovers = contender.take_discarded();
         let watches = self.watches.extract_if(.., |(watch, _)| !contender.wants(*watch)).collect();
         let held = if contender.is_held { Vec::new() } else { std::mem::take(&mut self.held) };
@@ -167,23 +188,23 @@ impl Contention {
     }
 
     /// The own znodes become holds, and the watch on them the holder's.
-    pub(super) fn hold(&mut self, wanted: Wanted<'_>) -> Input<Error> {
+    pub(super) fn hold(&mut self, acquire: &Acquire<'_>) -> Input<Error> {
+        let Acquire { lock, spec, .. } = acquire;
         let own = self.watches.iter().position(|(id, _)| matches!(id, WatchId::Own(_)));
         let mut watch = own.map(|index| self.watches.swap_remove(index).1);
         let is_watched = watch.is_some();
         for (node, session) in self.contender.nodes.iter().zip(self.session.iter().cycle()) {
-            let (token, grant) = wanted.spec.companion.as_ref().map_or((node.czxid, 0), |of| (of.token, of.grant));
-            let (path, has_waited) = (wanted.lock.child(&node.name), self.contender.has_waited);
-            let is_place = wanted.lock.is_queue;
+            let (token, grant) = spec.companion.as_ref().map_or((node.czxid, 0), |of| (of.token, of.grant));
+            let (path, has_waited) = (lock.child(&node.name), self.contender.has_waited);
+            let is_place = lock.recipe.is_queue;
             let znode = Znode { path, czxid: node.czxid, token, grant, has_waited, is_place };
-            let (registry, over) = (&wanted.lock.client().core.held, self.contender.seen_over);
+            let (registry, over) = (&lock.client().core.held, self.contender.seen_over);
             // Each of several holds is told of the requests for its own znode.
             let each = |one: &Arc<RevocableNode>| RevocableNode::new(one.revocation().clone());
-            let revocable =
-                if wanted.spec.count > 1 { self.revocable.as_ref().map(each) } else { self.revocable.clone() };
+            let revocable = if spec.count > 1 { self.revocable.as_ref().map(each) } else { self.revocable.clone() };
             self.held.push(registry.add_znode(znode, session.clone(), over, watch.take(), revocable));
         }
-        self.remember(wanted);
+        self.remember(lock, spec);
         let is_deleted = self.held.last().filter(|_| is_watched).is_some_and(|held| self.hand_over(held));
         Input::Held { is_deleted }
     }
@@ -205,8 +226,7 @@ impl Contention {
     }
 
     /// Notes the grant for the contenders that come later.
-    fn remember(&self, wanted: Wanted<'_>) {
-        let Wanted { lock, spec, .. } = wanted;
+    fn remember(&self, lock: &LockInternals, spec: &Spec) {
         let [node] = &self.contender.nodes[..] else { return };
         // Only for one that has waited: a contender that queued behind one that has not saw in its own list that this
         // one is first.
@@ -234,6 +254,11 @@ impl Contention {
             counters.hand_overs.record(told.elapsed());
         }
         std::mem::take(&mut self.held)
+    }
+
+    /// Takes the contender out of the queue, in the background.
+    pub(crate) fn withdraw(mut self, lock: &LockInternals) {
+        self.take_leftovers().clear_away(lock);
     }
 
     /// All that has to be cleared away if the acquire takes no further step.
@@ -303,35 +328,37 @@ fn own_watcher(target: Arc<Mutex<OwnWatchTarget>>) -> Watcher {
 
 /// The environment of a contender in this process.
 struct ProcessEnvironment<'a> {
-    wanted: Wanted<'a>,
+    acquire: &'a Acquire<'a>,
     session: Option<&'a Arc<dyn Session>>,
 }
 
 impl Environment<Error> for ProcessEnvironment<'_> {
     fn unique(&self) -> String {
-        let (lock, session) = (self.wanted.lock, self.session.map_or(0, |session| session.id()));
+        if let Some(unique) = self.acquire.lock.recipe.unique {
+            return unique(self.session.map_or(0, |session| session.id()));
+        }
         // The prefix tells other clients of which znodes they cannot know whether somebody holds by them.
-        let stays_idle = self.wanted.stays_idle && self.session.is_some_and(|session| session.tells_in_order());
-        if stays_idle { protection_of(true) } else { (lock.unique)(session) }
+        let stays_idle = self.acquire.delegate.is_some_and(Delegate::stays_idle);
+        protection(stays_idle && self.session.is_some_and(|session| session.tells_in_order()))
     }
 
     fn max_leases(&self) -> usize {
-        self.wanted.limit.map_or(1, Limit::current)
+        self.acquire.limit.map_or(1, Limit::current)
     }
 
     fn lists_with_create(&self) -> bool {
-        let lock = self.wanted.lock;
+        let lock = self.acquire.lock;
         // The server is slow to answer creates. A list with each create would make it slower, as lists grow with every
         // znode left in doubt; a contender that gets its znode in time asks for the list then.
         !lock.client().core.cleanup.is_searching(lock.directory())
     }
 
     fn was_granted_here(&self, name: &str) -> bool {
-        self.wanted.lock.client().core.grants.contains(&self.wanted.lock.child(name))
+        self.acquire.lock.client().core.grants.contains(&self.acquire.lock.child(name))
     }
 
     fn node_gone(&self) -> Error {
-        self.wanted.lock.node_gone()
+        self.acquire.lock.node_gone()
     }
 }
 

@@ -10,17 +10,16 @@ use crate::{
     framework::{
         client::core::CuratorFramework,
         held::{
-            holds::{DirectoryHolds, HoldKind},
+            holds::DirectoryHolds,
             node::{HeldNode, RevocableNode, Revocation},
         },
-        znodes::create::protection,
     },
     locks::{
         holds::{death::UncleanDeaths, hold::Hold},
         options::{wait::Wait, wait_strategy::WaitStrategy},
         recipe::{
             driver::{LockInternalsDriver, LockInternalsSorter, sorted_children, sorted_contenders},
-            spec::{Naming, Spec},
+            spec::{Recipe, Spec},
         },
     },
     proto::types::{CreateMode, ErrorCode},
@@ -46,24 +45,16 @@ use crate::{
 /// ```
 pub struct LockInternals {
     client: CuratorFramework,
-    driver: Arc<dyn LockInternalsDriver>,
+    pub(in crate::locks) recipe: Recipe,
     base_path: String,
     directory: ServerPath,
     /// The holds of this process's threads in the directory.
     pub(in crate::locks) thread_holds: Arc<DirectoryHolds>,
-    naming: Naming,
-    /// Makes a prefix from the session's id.
-    pub(in crate::locks) unique: fn(i64) -> String,
     /// The listener that the next hold tells about requests to give it back.
     pub(super) revocation: Mutex<Option<Arc<Revocation>>>,
-    pub(in crate::locks) kind: HoldKind,
     pub(in crate::locks) strategy: WaitStrategy,
     /// The data of the znodes created from now on.
     data: Mutex<Vec<u8>>,
-    /// Whether the recipe's directory is no container, and stays.
-    pub(in crate::locks) has_persistent_directory: bool,
-    /// Whether its znodes are no locks, but places in the queue for one: the contender at the head holds nothing yet.
-    pub(in crate::locks) is_queue: bool,
     pub(in crate::locks) deaths: Option<UncleanDeaths>,
 }
 
@@ -74,26 +65,18 @@ impl fmt::Debug for LockInternals {
 }
 
 impl LockInternals {
-    pub(crate) fn new(
-        client: &CuratorFramework,
-        base_path: &str,
-        driver: Arc<dyn LockInternalsDriver>,
-    ) -> Result<LockInternals> {
-        let directory = directory_of(client, base_path)?;
+    pub(in crate::locks) fn new(client: &CuratorFramework, base_path: &str, recipe: Recipe) -> Result<LockInternals> {
+        let base = directory_of(client, base_path)?;
+        let directory = recipe.below.map(|name| base.join(name)).unwrap_or(base);
         Ok(LockInternals {
             client: client.clone(),
             base_path: base_path.into(),
             thread_holds: client.core.holds.of(&directory),
             directory,
-            naming: Naming::Unique(driver.lock_name().to_owned()),
-            driver,
-            unique: protection,
+            recipe,
             revocation: Mutex::default(),
-            kind: HoldKind::Custom,
             strategy: WaitStrategy::default(),
             data: Mutex::new(client.core.config.default_data.clone()),
-            has_persistent_directory: false,
-            is_queue: false,
             deaths: None,
         })
     }
@@ -103,15 +86,14 @@ impl LockInternals {
     pub(in crate::locks) fn configured(&self, change: impl FnOnce(&mut LockInternals)) -> LockInternals {
         let mut internals = LockInternals {
             client: self.client.clone(),
-            driver: self.driver.clone(),
+            recipe: self.recipe.clone(),
             base_path: self.base_path.clone(),
             directory: self.directory.clone(),
             thread_holds: self.thread_holds.clone(),
-            naming: self.naming.clone(),
             data: Mutex::new(self.data.lock().clone()),
             revocation: Mutex::default(),
             deaths: self.deaths.as_ref().map(UncleanDeaths::anew),
-            ..*self
+            strategy: self.strategy,
         };
         change(&mut internals);
         internals
@@ -125,11 +107,6 @@ impl LockInternals {
         &self.directory
     }
 
-    /// The directory has one znode at most, and the contender that creates it has the lock.
-    pub(crate) fn set_sole(&mut self) {
-        self.naming = Naming::Sole(self.driver.lock_name().to_owned());
-    }
-
     /// The listener serves the acquires from now on, up to the next release.
     pub(crate) fn make_revocable(&self, revocation: Revocation) {
         let before = self.revocation.lock().replace(Arc::new(revocation));
@@ -141,19 +118,6 @@ impl LockInternals {
         self.revocation.lock().clone().map(RevocableNode::new)
     }
 
-    /// For a recipe whose queue is in a directory below its path. Errors name the recipe's path.
-    pub(crate) fn below(
-        client: &CuratorFramework,
-        base_path: &str,
-        name: &str,
-        driver: Arc<dyn LockInternalsDriver>,
-    ) -> Result<LockInternals> {
-        let mut lock = LockInternals::new(client, base_path, driver)?;
-        lock.directory = lock.directory.join(name);
-        lock.thread_holds = client.core.holds.of(&lock.directory);
-        Ok(lock)
-    }
-
     pub(crate) fn base_path(&self) -> &str {
         &self.base_path
     }
@@ -163,7 +127,7 @@ impl LockInternals {
     }
 
     pub(crate) fn driver(&self) -> &dyn LockInternalsDriver {
-        &*self.driver
+        &*self.recipe.driver
     }
 
     /// The path of a held znode as the caller sees it.
@@ -217,15 +181,14 @@ impl LockInternals {
 
     /// Describes one acquire of this kind of lock.
     pub(in crate::locks) fn spec(&self, wait: Wait<'_>) -> Spec {
+        let is_sole = self.recipe.is_sole;
         Spec {
             directory: self.directory.as_str().to_owned(),
-            driver: self.driver.clone(),
-            naming: self.naming.clone(),
+            driver: self.recipe.driver.clone(),
+            name: self.driver().lock_name().to_owned(),
+            is_sole,
             count: 1,
-            mode: match self.naming {
-                Naming::Sole(_) => CreateMode::Ephemeral,
-                Naming::Unique(_) => CreateMode::EphemeralSequential,
-            },
+            mode: if is_sole { CreateMode::Ephemeral } else { CreateMode::EphemeralSequential },
             data: self.data.lock().clone(),
             waits: (!wait.only_try).then_some(self.strategy),
             looks_first: wait.only_try || wait.options.max_ahead.is_some(),

@@ -26,14 +26,13 @@ use crate::{
         cleanup::jobs::Job,
         client::{call::Call, core::CuratorFramework},
         events::reactions::WakeUp,
-        held::node::{HeldNode, RevocableNode},
+        held::node::HeldNode,
     },
     locks::{
         acquire::{
-            contention::{Contention, Leftovers, Wanted, failed, is_creation, with_acl},
+            contention::{Acquire, Contention, Leftovers, failed, is_creation, with_acl},
             internals::LockInternals,
             last_look::pause,
-            limit::Limit,
             owners::Owners,
             release::QueueHead,
             validity::check_validity,
@@ -41,8 +40,7 @@ use crate::{
         options::{wait::Wait, wait_strategy::WaitStrategy},
         recipe::{
             driver::number_text,
-            machine::Contender,
-            spec::{Answer, Ask, Companion, Do, End, Failed, Input, Naming, Reaction, Spec},
+            spec::{Answer, Ask, Companion, Do, End, Failed, Input, Reaction, Spec},
         },
     },
     proto::{
@@ -62,54 +60,6 @@ use crate::{
 /// How long a waiter that gives up waits for the deletes of its znodes; after that the client goes on in the
 /// background. A call whose time is up thus returns within 50 ms, also where the network has died without a word.
 const WITHDRAWAL: Duration = Duration::from_millis(25);
-
-/// One acquire: its lock, what kind of contender it needs, and how long it waits.
-pub(crate) struct Acquire<'a> {
-    pub(crate) lock: &'a LockInternals,
-    pub(crate) spec: Spec,
-    pub(crate) wait: Wait<'a>,
-    /// How many leases there are; `None`: one.
-    pub(crate) limit: Option<&'a Limit>,
-    /// Semaphores: the head of the wait queue, without which it may not wait.
-    pub(crate) place: Option<QueueHead<'a>>,
-    /// The threads of this process that hold the lock, where it belongs to a thread.
-    pub(crate) owners: Option<&'a Owners>,
-    /// The thread that queues for others, where the znode serves many threads.
-    pub(crate) delegate: Option<&'a dyn Delegate>,
-    /// Called after each step, where a candidate queues and nobody waits for the return. It must not block.
-    pub(crate) on_step: Option<&'a OnStep<'a>>,
-}
-
-/// Sees the contender after a step, and what it wants next.
-pub(crate) type OnStep<'a> = dyn Fn(&Contender, &Do<Error>) + 'a;
-
-/// The thread that queues at the servers for many threads of its process.
-pub(crate) trait Delegate {
-    /// Whether its znode may stay while nobody holds it.
-    fn stays_idle(&self) -> bool;
-
-    /// Notes that the create is on its way, or was carried out.
-    fn created(&self);
-
-    /// The listener of requests to give the znode back.
-    fn revocable_node(&self) -> Arc<RevocableNode>;
-
-    /// Takes over the contender that an earlier thread has left in the queue, if there is one.
-    fn take_over(&self) -> Option<Queued>;
-
-    /// Hands the contender over to the next thread that waits. Returns it if no thread waits.
-    fn hand_over(&self, contender: Queued) -> Option<Queued>;
-}
-
-/// A contender in the queue without a thread.
-pub(crate) struct Queued(Contention);
-
-impl Queued {
-    /// Takes it out of the queue, in the background.
-    pub(crate) fn withdraw(mut self, lock: &LockInternals) {
-        self.0.take_leftovers().clear_away(lock);
-    }
-}
 
 /// How an acquire ended.
 pub(crate) enum Outcome {
@@ -154,7 +104,7 @@ impl LockInternals {
         };
         let name = format!("{}{}", self.driver().lock_name(), number_text(&companion.name));
         let spec = Spec {
-            naming: Naming::Unique(name),
+            name,
             mode: CreateMode::Ephemeral,
             companion: Some(companion),
             looks_first: false,
@@ -224,17 +174,12 @@ impl<'a> Acquire<'a> {
     /// A new contender, or the one that this thread takes over.
     fn contender(&self) -> Contention {
         let Some(delegate) = self.delegate else { return Contention::new(self.lock.revocable_node()) };
-        let Some(Queued(mut contention)) = delegate.take_over() else {
+        let Some(mut contention) = delegate.take_over() else {
             return Contention::new(Some(delegate.revocable_node()));
         };
         // This thread does not know yet how many are in front.
         contention.contender.ahead = None;
         contention
-    }
-
-    fn wanted(&self) -> Wanted<'_> {
-        let stays_idle = self.delegate.is_some_and(Delegate::stays_idle);
-        Wanted { lock: self.lock, spec: &self.spec, limit: self.limit, stays_idle }
     }
 }
 
@@ -270,7 +215,7 @@ impl<'a> Run<'a> {
     }
 
     fn step(&mut self, input: Input<Error>) -> Do<Error> {
-        let (next, leftovers) = self.contention.step(self.acquire.wanted(), self.acquire.wait.is_over(), input);
+        let (next, leftovers) = self.contention.step(self.acquire, input);
         self.clear_away(leftovers);
         if let Some(delegate) = self.acquire.delegate.filter(|_| self.contention.contender.stands()) {
             delegate.created();
@@ -368,7 +313,8 @@ impl<'a> Run<'a> {
 
     fn make_directory(&mut self) -> std::result::Result<(), Failed<Error>> {
         self.sent = Instant::now();
-        let (directory, containers) = (self.acquire.lock.directory(), !self.acquire.lock.has_persistent_directory);
+        let (directory, containers) =
+            (self.acquire.lock.directory(), !self.acquire.lock.recipe.has_persistent_directory);
         let make = |session| self.client().make_directory(self.call, &session, directory, containers);
         let made = self.call.session().and_then(make);
         // The servers remove a container that was used, and never one that was not.
@@ -433,7 +379,7 @@ impl<'a> Run<'a> {
 
     fn hold(&mut self) -> Input<Error> {
         let acquire = self.acquire;
-        let held = self.contention.hold(acquire.wanted());
+        let held = self.contention.hold(acquire);
         for (node, owners) in self.contention.held().iter().zip(acquire.owners.iter().cycle()) {
             owners.entered(acquire.lock, node.clone());
         }
@@ -458,7 +404,7 @@ impl<'a> Run<'a> {
             return;
         };
         let contention = std::mem::take(&mut self.contention);
-        if let Some(Queued(contention)) = delegate.hand_over(Queued(contention)) {
+        if let Some(contention) = delegate.hand_over(contention) {
             self.contention = contention;
         }
     }

@@ -103,7 +103,7 @@ impl Owners {
     }
 
     pub(crate) fn entered(&self, lock: &LockInternals, held: Arc<HeldNode>) {
-        lock.thread_holds.add(lock.kind, &held);
+        lock.thread_holds.add(lock.recipe.kind, &held);
         let thread = thread_id();
         let mut owners = self.owners.lock();
         // The outcome of this thread's earlier release is of no use any more.

@@ -39,7 +39,7 @@ const SUFFIX: &str = "~holders";
 impl LockInternals {
     /// Makes holders leave a mark, and be told of the marks of dead holders. A place in a queue is no hold.
     pub(in crate::locks) fn listen_for_deaths(&mut self, delay: Duration) {
-        if self.is_queue {
+        if self.recipe.is_queue {
             return;
         }
         let base = self.client().prefix.to_server(self.base_path()).map(ServerPath::into_string).unwrap_or_default();

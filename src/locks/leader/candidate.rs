@@ -24,7 +24,7 @@ use crate::{
         held::{changes::HoldState, node::HeldNode},
     },
     locks::{
-        acquire::{Acquire, Outcome, internals::LockInternals, last_look::pause},
+        acquire::{Outcome, contention::Acquire, internals::LockInternals, last_look::pause},
         leader::leadership::{LeaderState, Leadership},
         options::{acquire::AcquireOptions, wait::Wait},
         recipe::{doubt::Doubt, machine::Contender, spec::Do},

@@ -19,7 +19,7 @@ use crate::{
             methods::leader_methods,
         },
         options::acquire::AcquireOptions,
-        recipe::driver::StandardLockInternalsDriver,
+        recipe::{driver::StandardLockInternalsDriver, spec::Recipe},
     },
     session::wait::cancel::CancelToken,
 };
@@ -98,8 +98,7 @@ impl LeaderLatch {
     /// [`Error::InvalidPath`] for an invalid path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<LeaderLatch> {
         let driver = StandardLockInternalsDriver::with_lock_name("latch-");
-        let mut internals = LockInternals::new(client, path, Arc::new(driver))?;
-        internals.kind = HoldKind::AnyThread;
+        let internals = LockInternals::new(client, path, Recipe::new(HoldKind::AnyThread, driver))?;
         internals.set_data("");
         let candidate = Candidate::new(internals, Some(client.connection_state_error_policy()));
         Ok(LeaderLatch { candidate, close_mode: CloseMode::default(), id: String::new() })

@@ -157,7 +157,7 @@ pub(in crate::locks) fn states(contenders: &[Named]) -> Vec<EntryState> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::framework::znodes::create::{protection, protection_of};
+    use crate::framework::znodes::create::protection;
 
     const ID: &str = "_c_90bd831e-1681-4114-b233-1c2e85f422cc-";
     const KAZOO: &str = "90bd831e16814114b2331c2e85f422cc";
@@ -214,8 +214,8 @@ mod tests {
     #[test]
     fn a_name_says_whether_its_znode_may_stay_idle() {
         use EntryState::{Cached, Holds, Waits};
-        let kept = |name: &str, number: u32| format!("{}{name}{number:010}", protection_of(true));
-        let own = |name: &str, number: u32| format!("{}{name}{number:010}", protection(0));
+        let kept = |name: &str, number: u32| format!("{}{name}{number:010}", protection(true));
+        let own = |name: &str, number: u32| format!("{}{name}{number:010}", protection(false));
         let cached = Cached(TenureState::HeldOrIdle);
         let table = [
             (vec![kept("lock-", 1), kept("lock-", 2)], LockKind::Mutex, vec![cached, Waits(0)]),

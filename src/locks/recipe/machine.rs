@@ -10,8 +10,8 @@ use crate::{
             doubt::Doubt,
             driver::{Decision, is_exhausted, is_kin, sequence_for, sorted_contenders},
             spec::{
-                Answer, Ask, Condition, Do, End, Environment, Failed, Input, Leftover, Naming, Node, Reaction, Spec,
-                View, WatchId,
+                Answer, Ask, Condition, Do, End, Environment, Failed, Input, Leftover, Node, Reaction, Spec, View,
+                WatchId,
             },
         },
     },
@@ -257,7 +257,7 @@ impl<E: Clone> Step<'_, E> {
         match made {
             // Another contender's ephemeral znode is in the directory's place, as a client makes it that knows this
             // lock as one znode of a fixed name.
-            Err(failed) if self.is_sole() && failed.code == Some(ErrorCode::NoChildrenForEphemerals) => {
+            Err(failed) if self.spec.is_sole && failed.code == Some(ErrorCode::NoChildrenForEphemerals) => {
                 self.me.missing = 0;
                 // Nothing reports its end, so a waiter looks again after a moment.
                 if self.spec.waits.is_none() { self.leave(End::TimeUp) } else { Do::Doze }
@@ -330,7 +330,7 @@ impl<E: Clone> Step<'_, E> {
     }
 
     fn send_creates(&mut self) -> Do<E> {
-        let lists = !self.is_sole() && self.env.lists_with_create();
+        let lists = !self.spec.is_sole && self.env.lists_with_create();
         self.me.doubts = (0..self.spec.count).map(|_| self.env.unique()).collect();
         let mut requests: Vec<_> = self.me.doubts.iter().map(|unique| (self.creation(unique), None)).collect();
         if lists {
@@ -345,15 +345,14 @@ impl<E: Clone> Step<'_, E> {
     /// The create, without the access control list: the acquire adds the one that the caller's provider names.
     fn creation(&self, unique: &str) -> Request {
         let (path, mode, data) = (self.child(&self.name(unique)), self.spec.mode, self.spec.data.clone());
-        match self.spec.naming {
-            Naming::Unique(_) => Request::Create { path, data, acl: Vec::new(), mode, with_stat: true },
-            Naming::Sole(_) => self.sole_creation(path, data),
+        if self.spec.is_sole {
+            return self.sole_creation(path, data);
         }
+        Request::Create { path, data, acl: Vec::new(), mode, with_stat: true }
     }
 
     fn name(&self, unique: &str) -> String {
-        let (Naming::Unique(name) | Naming::Sole(name)) = &self.spec.naming;
-        [unique, name].concat()
+        [unique, &self.spec.name].concat()
     }
 
     /// One transaction that fails unless the directory is empty. ZooKeeper has no condition for that but one: it deletes
@@ -415,7 +414,7 @@ impl<E: Clone> Step<'_, E> {
         if let Some(number) = self.exhausted() {
             return self.leave(End::Exhausted(number));
         }
-        if self.is_sole() {
+        if self.spec.is_sole {
             return self.grant(connection);
         }
         let listed = lists.then(|| answers.next()).flatten();
@@ -446,13 +445,13 @@ impl<E: Clone> Step<'_, E> {
             // let it overtake them.
             self.me.forget();
         }
-        match (failed.code, &self.spec.naming) {
-            (Some(ErrorCode::NoNode), _) if self.spec.companion.is_some() => self.leave(End::CompanionGone),
-            (Some(ErrorCode::NoNode), _) => {
+        match failed.code {
+            Some(ErrorCode::NoNode) if self.spec.companion.is_some() => self.leave(End::CompanionGone),
+            Some(ErrorCode::NoNode) => {
                 self.me.missing += 1;
                 Do::MakeDirectory
             }
-            (Some(ErrorCode::NotEmpty), Naming::Sole(_)) => self.taken(),
+            Some(ErrorCode::NotEmpty) if self.spec.is_sole => self.taken(),
             _ => self.failed(failed),
         }
     }
@@ -483,7 +482,7 @@ impl<E: Clone> Step<'_, E> {
 
     /// Whether the znodes that are wanted would have to wait, if they were created now.
     fn would_wait(&self, names: &[String]) -> bool {
-        if self.is_sole() {
+        if self.spec.is_sole {
             return !names.is_empty();
         }
         let mut names = names.to_vec();
@@ -542,7 +541,7 @@ impl<E: Clone> Step<'_, E> {
         if self.has_lost_session() {
             return self.session_ended();
         }
-        if self.is_sole() {
+        if self.spec.is_sole {
             return if self.me.stands() { self.grant(self.me.seen_over) } else { self.taken() };
         }
         let is_first_watch = self.spec.waits == Some(WaitStrategy::WatchParent) && self.me.directory.is_none();
@@ -580,7 +579,7 @@ impl<E: Clone> Step<'_, E> {
         if !self.spec.counts {
             return None;
         }
-        let ahead = if self.is_sole() {
+        let ahead = if self.spec.is_sole {
             // There is a holder, and no queue in which to have a position.
             children.len()
         } else {
@@ -722,13 +721,9 @@ impl<E: Clone> Step<'_, E> {
         }
     }
 
-    fn is_sole(&self) -> bool {
-        matches!(self.spec.naming, Naming::Sole(_))
-    }
-
     /// Whether it has no znode while it waits for the directory to be empty.
     fn is_outside(&self) -> bool {
-        self.is_sole() && !self.me.stands()
+        self.spec.is_sole && !self.me.stands()
     }
 
     /// Another contender's znode is in the directory.

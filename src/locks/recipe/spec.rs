@@ -7,6 +7,7 @@ use std::{
 };
 
 use crate::{
+    framework::held::holds::HoldKind,
     locks::{options::wait_strategy::WaitStrategy, recipe::driver::LockInternalsDriver},
     proto::{
         request::Request,
@@ -18,13 +19,49 @@ use crate::{
 
 /// The difference between one kind of lock and another: data, no code.
 #[derive(Clone)]
+pub(in crate::locks) struct Recipe {
+    pub(in crate::locks) kind: HoldKind,
+    /// Decides from the names who has the lock.
+    pub(in crate::locks) driver: Arc<dyn LockInternalsDriver>,
+    /// The directory of the znodes below the lock's path; `None`: the path itself.
+    pub(in crate::locks) below: Option<&'static str>,
+    /// Whether the directory has one znode at most, whose creator has the lock.
+    pub(in crate::locks) is_sole: bool,
+    /// Whether the znodes are no locks, but places in the queue for one: the contender at the head holds nothing yet.
+    pub(in crate::locks) is_queue: bool,
+    /// Whether the directory is no container, and stays.
+    pub(in crate::locks) has_persistent_directory: bool,
+    /// Makes the unique prefix of a znode's name from the session's id; `None`: as Curator's protection does.
+    pub(in crate::locks) unique: Option<fn(i64) -> String>,
+}
+
+impl Recipe {
+    /// The recipe of a mutex, but for what its driver decides.
+    pub(in crate::locks) fn new(kind: HoldKind, driver: impl LockInternalsDriver) -> Recipe {
+        Recipe {
+            kind,
+            driver: Arc::new(driver),
+            below: None,
+            is_sole: false,
+            is_queue: false,
+            has_persistent_directory: false,
+            unique: None,
+        }
+    }
+}
+
+/// One acquire of a lock: how its contender differs from others.
+#[derive(Clone)]
 pub struct Spec {
     /// The directory of the znodes, as the server knows it.
     pub directory: String,
     /// Decides from the names who has the lock.
     pub driver: Arc<dyn LockInternalsDriver>,
-    /// How the znodes are named.
-    pub naming: Naming,
+    /// The znodes' names behind their unique prefixes; where the mode is sequential the server appends a number.
+    pub name: String,
+    /// Whether the directory has one znode at most: the contender that creates it while the directory is empty has the
+    /// lock.
+    pub is_sole: bool,
     /// How many znodes one acquire needs; all or none.
     pub count: usize,
     /// The kind of znode.
@@ -61,16 +98,6 @@ pub struct Companion {
     pub token: i64,
     /// The number of its znode's grant by which the writer holds.
     pub grant: u64,
-}
-
-/// The names of a contender's znodes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Naming {
-    /// A unique prefix and this, and the number that the server appends where the mode is sequential.
-    Unique(String),
-    /// A unique prefix and this, in a directory that has one znode at most: the contender that creates it while the
-    /// directory is empty has the lock.
-    Sole(String),
 }
 
 /// A znode of the contender's own.
@@ -148,7 +175,7 @@ pub enum Condition {
     LastLook,
     /// The servers cannot have expired the session yet.
     ValidUntil,
-    /// A directory without another contender, for [`Naming::Sole`].
+    /// A directory without another contender, for a [sole](Spec::is_sole) znode.
     EmptyDirectory,
 }
 
@@ -286,7 +313,7 @@ impl fmt::Debug for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Spec")
             .field("directory", &self.directory)
-            .field("naming", &self.naming)
+            .field("name", &self.name)
             .field("count", &self.count)
             .finish_non_exhaustive()
     }

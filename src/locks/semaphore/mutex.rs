@@ -143,7 +143,7 @@ impl InterProcessSemaphoreMutex {
 
     fn guard(&self, held: Arc<HeldNode>) -> SemaphoreMutexGuard {
         let leases = &self.semaphore.leases;
-        leases.thread_holds.add(leases.kind, &held);
+        leases.thread_holds.add(leases.recipe.kind, &held);
         SemaphoreMutexGuard { _counted: self.owners.guard(), lease: Lease::new(leases, held) }
     }
 }

@@ -17,7 +17,8 @@ use crate::{
     },
     locks::{
         acquire::{
-            Acquire, Outcome,
+            Outcome,
+            contention::Acquire,
             internals::{LockInternals, children_of},
             limit::Limit,
             release::QueueHead,
@@ -26,7 +27,7 @@ use crate::{
         options::{acquire::AcquireOptions, wait::Wait, wait_strategy::WaitStrategy},
         recipe::{
             driver::{StandardLockInternalsDriver, sorted_contenders},
-            spec::Spec,
+            spec::{Recipe, Spec},
         },
         semaphore::lease::Lease,
         shared_count::SharedCount,
@@ -124,13 +125,12 @@ impl InterProcessSemaphoreV2 {
     }
 
     fn with_limit(client: &CuratorFramework, path: &str, limit: Limit) -> Result<InterProcessSemaphoreV2> {
-        let queue = Arc::new(StandardLockInternalsDriver::new());
-        let mut locks = LockInternals::below(client, path, LOCKS, queue)?;
-        locks.is_queue = true;
-        let counter = Arc::new(StandardLockInternalsDriver::with_lock_name("lease-"));
-        let mut leases = LockInternals::below(client, path, LEASES, counter)?;
-        leases.kind = HoldKind::AnyThread;
-        let (locks, leases) = (Arc::new(locks), Arc::new(leases));
+        let (queue, counter) =
+            (StandardLockInternalsDriver::new(), StandardLockInternalsDriver::with_lock_name("lease-"));
+        let queue = Recipe { below: Some(LOCKS), is_queue: true, ..Recipe::new(HoldKind::Custom, queue) };
+        let leases = Recipe { below: Some(LEASES), ..Recipe::new(HoldKind::AnyThread, counter) };
+        let internals = |recipe| LockInternals::new(client, path, recipe).map(Arc::new);
+        let (locks, leases) = (internals(queue)?, internals(leases)?);
         Ok(InterProcessSemaphoreV2 { locks, leases, limit, is_contended: Arc::default() })
     }
 

@@ -45,20 +45,23 @@ impl LockInternals {
     }
 
     fn warn(&self, hold: &ThreadHold) {
-        let (wanted, held) = (self.kind, self.name_of(hold));
+        let (wanted, held) = (self.recipe.kind, self.name_of(hold));
         log::warn!("waits for {wanted} of {}, for ever unless others give way: holds {held}", self.base_path());
     }
 
     /// The calling thread's hold that this lock would wait for, the worst of them, and whether for ever. No I/O.
     fn obstacle(&self) -> Option<(bool, ThreadHold)> {
         let mut holds = self.thread_holds.of_current_thread();
-        holds.retain(|hold| (hold.kind == HoldKind::Unfair) == (self.kind == HoldKind::Unfair));
-        let obstacles = holds.into_iter().map(|hold| (is_for_ever(self.kind, hold.kind), hold));
+        holds.retain(|hold| (hold.kind == HoldKind::Unfair) == (self.recipe.kind == HoldKind::Unfair));
+        let obstacles = holds.into_iter().map(|hold| (is_for_ever(self.recipe.kind, hold.kind), hold));
         obstacles.max_by_key(|(is_for_ever, _)| *is_for_ever)
     }
 
     fn would_deadlock(&self, hold: &ThreadHold) -> Error {
-        Error::WouldDeadlock { waiting_for: format!("{} of {}", self.kind, self.base_path()), held: self.name_of(hold) }
+        Error::WouldDeadlock {
+            waiting_for: format!("{} of {}", self.recipe.kind, self.base_path()),
+            held: self.name_of(hold),
+        }
     }
 
     fn name_of(&self, hold: &ThreadHold) -> String {

@@ -6,7 +6,7 @@ use curator_locks::{
     CreateMode, ErrorCode,
     unversioned::{
         Request, Response,
-        contender::{Condition, Contender, Do, End, Environment, Input, Naming, Reaction, Spec, WatchId},
+        contender::{Condition, Contender, Do, End, Environment, Input, Reaction, Spec, WatchId},
     },
 };
 
@@ -37,11 +37,10 @@ impl Environment<Error> for Surroundings<'_> {
         let number = self.uniques.get();
         self.uniques.set(number + 1);
         let letter = letter_of(self.thread);
-        match &self.lock.spec.naming {
-            Naming::Unique(_) if self.lock.has_session_in_name => {
-                format!("x-{}-{letter}{number}-", self.session)
-            }
-            Naming::Unique(_) | Naming::Sole(_) => format!("_c_{letter}{number}-"),
+        if self.lock.has_session_in_name {
+            format!("x-{}-{letter}{number}-", self.session)
+        } else {
+            format!("_c_{letter}{number}-")
         }
     }
 

@@ -10,7 +10,7 @@ use curator_locks::{
     ErrorCode, WaitStrategy,
     unversioned::{
         Response, WatchEvent,
-        contender::{Companion, Contender, Failed, Input, Naming, Node, Reaction, Spec, View, WatchId},
+        contender::{Companion, Contender, Failed, Input, Node, Reaction, Spec, View, WatchId},
     },
 };
 
@@ -211,9 +211,8 @@ impl World {
         let mut spec = lock.spec.clone();
         let writer = lock.downgrades.and_then(|writer| self.threads[t].hold_of(writer));
         let session = writer.map_or(0, |writer| writer.session);
-        if let (Some(writer), Naming::Unique(name)) = (writer.and_then(|writer| writer.nodes.last()), &mut spec.naming)
-        {
-            name.push_str(&writer.name[writer.name.len() - 10..]);
+        if let Some(writer) = writer.and_then(|writer| writer.nodes.last()) {
+            spec.name.push_str(&writer.name[writer.name.len() - 10..]);
             spec.companion = Some(Companion { name: writer.name.clone(), session, token: writer.czxid, grant: 0 });
         }
         spec

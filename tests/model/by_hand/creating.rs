@@ -4,7 +4,7 @@ use curator_locks::{
     CreateMode, ErrorCode,
     unversioned::{
         Response,
-        contender::{Companion, Input, Naming},
+        contender::{Companion, Input},
     },
 };
 
@@ -180,7 +180,7 @@ fn a_reader_takes_a_writers_place_only_beside_that_writer() {
         let mut one = OneContender::of(&Lock::read());
         let companion = Companion { name: writer.to_owned(), session, token: 1, grant: 0 };
         (one.spec.companion, one.spec.mode) = (Some(companion), CreateMode::Ephemeral);
-        one.spec.naming = Naming::Unique("__READ__0000000003".to_owned());
+        one.spec.name = "__READ__0000000003".to_owned();
         let first = one.begin();
         (one, first)
     };

@@ -7,8 +7,15 @@ use std::sync::atomic::Ordering;
 use super::*;
 use crate::{
     error::LostReason,
-    framework::{client::core::CuratorFramework, config::retry::RetryOneTime, held::node::Znode},
-    locks::recipe::{driver::StandardLockInternalsDriver, spec::Node},
+    framework::{
+        client::core::CuratorFramework,
+        config::retry::RetryOneTime,
+        held::{holds::HoldKind, node::Znode},
+    },
+    locks::recipe::{
+        driver::StandardLockInternalsDriver,
+        spec::{Node, Recipe},
+    },
     proto::response::Response,
     session::fake::stub::StubSession,
 };
@@ -31,7 +38,9 @@ impl Stage {
         let session = StubSession::new();
         *session.valid_until.lock() = Some(Instant::now() + PATIENCE);
         client.core.set_session(session.clone());
-        let lock = LockInternals::new(&client, "/lock", Arc::new(StandardLockInternalsDriver::new())).unwrap();
+        let lock =
+            LockInternals::new(&client, "/lock", Recipe::new(HoldKind::Mutex, StandardLockInternalsDriver::new()))
+                .unwrap();
         Stage { client, session, lock }
     }
 

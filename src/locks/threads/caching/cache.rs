@@ -18,7 +18,7 @@ use crate::{
         revocation::RevokeWord,
     },
     locks::{
-        acquire::{Queued, internals::LockInternals},
+        acquire::{contention::Contention, internals::LockInternals},
         recipe::driver::stands_in_the_way,
         threads::caching::{
             local_queue::{LocalQueue, Mode, Next, Turn, Waiter},
@@ -61,7 +61,7 @@ pub(super) struct State {
     pub(super) last_waiter: Waiter,
     tenures: Vec<Tenure>,
     /// The contender of a delegate that has given up, until the next one takes it over.
-    pub(super) queued: Option<(Mode, Queued)>,
+    pub(super) queued: Option<(Mode, Contention)>,
     /// The watch on the directory's children.
     watch: Option<Watch>,
     /// The znode given back last. The watch on it is used up by its own end, so that nothing has to be sent for that.

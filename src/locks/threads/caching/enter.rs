@@ -18,7 +18,11 @@ use crate::{
     },
     locks::{
         acquire::{
-            Acquire, Delegate, Outcome, Queued, internals::LockInternals, last_look::last_look, next_recheck,
+            Outcome,
+            contention::{Acquire, Contention, Delegate},
+            internals::LockInternals,
+            last_look::last_look,
+            next_recheck,
             owners::Owners,
         },
         options::wait::Wait,
@@ -256,12 +260,12 @@ impl Delegate for Entering<'_> {
         self.cache.revocable_node(self.mode)
     }
 
-    fn take_over(&self) -> Option<Queued> {
+    fn take_over(&self) -> Option<Contention> {
         let queued = self.cache.state.lock().queued.take();
         queued.map(|(_, contender)| contender)
     }
 
-    fn hand_over(&self, contender: Queued) -> Option<Queued> {
+    fn hand_over(&self, contender: Contention) -> Option<Contention> {
         let mut state = self.cache.state.lock();
         let Some(next) = state.local_queue.hand_over(self.who) else { return Some(contender) };
         state.queued = Some((self.mode, contender));
