@@ -11,11 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actions::{Action, Actions};
+use actions::Action;
 use liveness::{Liveness, Origin, longest_round_trip};
 use watches::{Forgotten, Watches};
 
-use super::api::{SessionConfig, SessionError, SessionEvent, WatchEvent};
+use super::api::{OnReply, SessionConfig, SessionError, SessionEvent, WatchEvent, Watcher};
 use crate::proto::{
     connect::{ConnectRequest, ConnectResponse},
     error::ProtoError,
@@ -89,7 +89,7 @@ enum Purpose<C> {
 }
 
 /// One session. `C` receives a reply, `W` the events of a watch.
-pub(crate) struct Machine<C, W> {
+pub(crate) struct Machine<C = OnReply, W = Watcher> {
     config: SessionConfig,
     link: Link,
     fate: Fate,
@@ -195,7 +195,7 @@ impl<C, W: Clone> Machine<C, W> {
         frame: Vec<u8>,
         completion: C,
         watcher: Option<W>,
-        actions: &mut Actions<C, W>,
+        actions: &mut Vec<Action<C, W>>,
     ) -> u64 {
         let ticket = self.take_ticket();
         if !self.is_alive() {
@@ -240,7 +240,7 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     /// Takes a request back that was not written yet.
-    pub(crate) fn withdraw(&mut self, ticket: u64, actions: &mut Actions<C, W>) -> bool {
+    pub(crate) fn withdraw(&mut self, ticket: u64, actions: &mut Vec<Action<C, W>>) -> bool {
         // Tickets are given in the order of the queue.
         let Ok(index) = self.unsent.binary_search_by_key(&ticket, |unsent| unsent.ticket) else { return false };
         if let Some(Unsent { purpose: Purpose::Caller { completion, .. }, .. }) = self.unsent.remove(index) {
@@ -251,12 +251,12 @@ impl<C, W: Clone> Machine<C, W> {
         true
     }
 
-    pub(crate) fn unwatch(&mut self, ticket: u64, actions: &mut Actions<C, W>) {
+    pub(crate) fn unwatch(&mut self, ticket: u64, actions: &mut Vec<Action<C, W>>) {
         let forgotten = self.watches.give_up(ticket);
         self.forgotten(forgotten, actions);
     }
 
-    fn forgotten(&mut self, forgotten: Option<Forgotten<W>>, actions: &mut Actions<C, W>) {
+    fn forgotten(&mut self, forgotten: Option<Forgotten<W>>, actions: &mut Vec<Action<C, W>>) {
         let Some(Forgotten { removal, watcher }) = forgotten else { return };
         actions.push(Action::DropWatcher(watcher));
         // Without a connection there is no server that holds the watch.
@@ -341,7 +341,7 @@ impl<C, W: Clone> Machine<C, W> {
         response: ConnectResponse,
         sent: Instant,
         now: Instant,
-        actions: &mut Actions<C, W>,
+        actions: &mut Vec<Action<C, W>>,
     ) -> Result<(), ProtoError> {
         let wanted = self.session_to_resume();
         if response.timeout_ms <= 0 {
@@ -440,7 +440,7 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     /// The connection is gone, or an attempt to take the session up came to nothing.
-    pub(crate) fn disconnected(&mut self, cause: Option<&Arc<io::Error>>, actions: &mut Actions<C, W>) {
+    pub(crate) fn disconnected(&mut self, cause: Option<&Arc<io::Error>>, actions: &mut Vec<Action<C, W>>) {
         let was_up = self.link != Link::Down;
         self.link = Link::Down;
         self.preamble.clear();
@@ -472,7 +472,7 @@ impl<C, W: Clone> Machine<C, W> {
         }
     }
 
-    fn fail(&mut self, request: InFlight<C>, error: SessionError, actions: &mut Actions<C, W>) {
+    fn fail(&mut self, request: InFlight<C>, error: SessionError, actions: &mut Vec<Action<C, W>>) {
         if let Purpose::Caller { completion, watch } = request.purpose {
             if let Some(ticket) = watch {
                 let forgotten = self.watches.rejected(ticket);
@@ -483,7 +483,12 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     /// One frame from the server. An error ends the connection.
-    pub(crate) fn frame(&mut self, frame: &[u8], now: Instant, actions: &mut Actions<C, W>) -> Result<(), ProtoError> {
+    pub(crate) fn frame(
+        &mut self,
+        frame: &[u8],
+        now: Instant,
+        actions: &mut Vec<Action<C, W>>,
+    ) -> Result<(), ProtoError> {
         let (header, body) = decode_header(frame)?;
         self.liveness.received(now);
         match header.xid {
@@ -518,7 +523,7 @@ impl<C, W: Clone> Machine<C, W> {
         }
     }
 
-    fn auth_answered(&mut self, err: i32, now: Instant, actions: &mut Actions<C, W>) -> Result<(), ProtoError> {
+    fn auth_answered(&mut self, err: i32, now: Instant, actions: &mut Vec<Action<C, W>>) -> Result<(), ProtoError> {
         let Some(scheme) = self.unconfirmed_auths.pop_front() else {
             return Err(ProtoError::Unexpected { what: "xid of a reply", value: XID_AUTH });
         };
@@ -538,7 +543,7 @@ impl<C, W: Clone> Machine<C, W> {
         err: i32,
         body: &[u8],
         now: Instant,
-        actions: &mut Actions<C, W>,
+        actions: &mut Vec<Action<C, W>>,
     ) -> Result<(), ProtoError> {
         let request = match self.in_flight.pop_front() {
             Some(request) if request.xid == xid => request,
@@ -574,7 +579,7 @@ impl<C, W: Clone> Machine<C, W> {
         request: InFlight<C>,
         reply: Result<Response, ErrorCode>,
         now: Instant,
-        actions: &mut Actions<C, W>,
+        actions: &mut Vec<Action<C, W>>,
     ) -> Result<(), ProtoError> {
         match request.purpose {
             Purpose::Caller { completion, watch } => {
@@ -618,7 +623,7 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     /// A frame above the limit is on its way; `xid` is from its header. The connection ends after this.
-    pub(crate) fn frame_too_large(&mut self, xid: i32, size: usize, limit: usize, actions: &mut Actions<C, W>) {
+    pub(crate) fn frame_too_large(&mut self, xid: i32, size: usize, limit: usize, actions: &mut Vec<Action<C, W>>) {
         if self.in_flight.front().is_none_or(|request| request.xid != xid) {
             return;
         }
@@ -678,7 +683,7 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     /// The session is over, and nothing is left to do for it.
-    pub(crate) fn expired(&mut self, actions: &mut Actions<C, W>) {
+    pub(crate) fn expired(&mut self, actions: &mut Vec<Action<C, W>>) {
         if self.is_alive() {
             self.end(SessionError::Expired, actions);
             actions.push(Action::Raise(SessionEvent::Expired));
@@ -688,7 +693,7 @@ impl<C, W: Clone> Machine<C, W> {
 
     /// The client gives the session up, or closes it. Every request fails with `error` from now on. The session is closed
     /// at a server if the client reaches one until then.
-    pub(crate) fn leave(&mut self, error: SessionError, until: Instant, actions: &mut Actions<C, W>) {
+    pub(crate) fn leave(&mut self, error: SessionError, until: Instant, actions: &mut Vec<Action<C, W>>) {
         match self.fate {
             Fate::Ended => {}
             Fate::Leaving { until: earlier } => self.fate = Fate::Leaving { until: until.min(earlier) },
@@ -711,7 +716,7 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     /// Ends every request and watch. Requests on the wire stay in order, so that the reply to the close is known.
-    fn end(&mut self, error: SessionError, actions: &mut Actions<C, W>) {
+    fn end(&mut self, error: SessionError, actions: &mut Vec<Action<C, W>>) {
         self.end = error;
         actions.extend(self.watches.end().into_iter().map(|(watcher, is_given_up)| match is_given_up {
             true => Action::DropWatcher(watcher),
@@ -730,7 +735,7 @@ impl<C, W: Clone> Machine<C, W> {
         }
     }
 
-    fn notify_all(&self, event: &WatchEvent, actions: &mut Actions<C, W>) {
+    fn notify_all(&self, event: &WatchEvent, actions: &mut Vec<Action<C, W>>) {
         actions.extend(self.watches.watchers().into_iter().map(|watcher| Action::Notify(watcher, event.clone())));
     }
 }

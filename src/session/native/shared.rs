@@ -14,10 +14,10 @@ use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
 
 use crate::session::{
-    api::{OnReply, SessionConfig, SessionError, SessionObserver, Watcher},
+    api::{SessionConfig, SessionError, SessionObserver},
     machine::{
         Machine,
-        actions::{Actions, carry_out},
+        actions::{Action, carry_out},
     },
     servers::connect_string::ConnectString,
     transport::{Closer, Transport, WriteHalf},
@@ -28,7 +28,7 @@ use crate::session::{
 const LONGEST_WRITE: Duration = Duration::from_millis(20);
 
 pub(super) struct Guarded {
-    pub(super) machine: Machine<OnReply, Watcher>,
+    pub(super) machine: Machine,
     /// Whether some thread is writing. It looks for more before it stops, and clears this under the same lock under
     /// which it found nothing more, so a request is either seen by it or written by the thread that submitted it.
     pub(super) writing: bool,
@@ -106,10 +106,7 @@ impl SessionShared {
     }
 
     /// Runs one input through the machine, carries out its actions, and writes the output.
-    pub(super) fn input<T>(
-        self: &Arc<Self>,
-        input: impl FnOnce(&mut Machine<OnReply, Watcher>, &mut Actions<OnReply, Watcher>) -> T,
-    ) -> T {
+    pub(super) fn input<T>(self: &Arc<Self>, input: impl FnOnce(&mut Machine, &mut Vec<Action>) -> T) -> T {
         let mut actions = Vec::new();
         let mut state = self.state.lock();
         let result = input(&mut state.machine, &mut actions);
@@ -128,7 +125,7 @@ impl SessionShared {
     }
 
     /// Copies the values that are read without the lock.
-    fn publish(&self, machine: &Machine<OnReply, Watcher>) {
+    fn publish(&self, machine: &Machine) {
         let valid_until = machine.valid_until().map_or(0, |at| {
             u64::try_from(at.saturating_duration_since(self.born).as_nanos()).unwrap_or(u64::MAX).max(1)
         });

@@ -1,7 +1,7 @@
 //! One request as calls of the package, and the package's answers in this crate's types.
 
 use ::zookeeper::{
-    Acl as ZkAcl, CreateMode as ZkMode, Permission, Stat as ZkStat, WatchedEvent, ZkError, ZkResult, ZooKeeper,
+    Acl as ZkAcl, CreateMode as ZkMode, Permission, Stat as ZkStat, Watcher, ZkError, ZkResult, ZooKeeper,
 };
 
 use crate::{
@@ -13,11 +13,12 @@ use crate::{
     session::api::SessionError,
 };
 
-/// Called when a watch fires.
-pub(super) type OnEvent = Box<dyn Fn(WatchedEvent) + Send>;
-
 /// Carries out a request, except for `sync`. Blocks as long as the package does.
-pub(super) fn execute(handle: &ZooKeeper, request: &Request, on_event: Option<OnEvent>) -> ZkResult<Response> {
+pub(super) fn execute(
+    handle: &ZooKeeper,
+    request: &Request,
+    on_event: Option<impl Watcher + 'static>,
+) -> ZkResult<Response> {
     match request {
         Request::Create { path, data, acl, mode, with_stat } => create(handle, path, data, acl, *mode, *with_stat),
         Request::Delete { path, version } => handle.delete(path, any(*version)).map(|()| Response::Done),

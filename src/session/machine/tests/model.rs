@@ -97,7 +97,7 @@ impl World {
         World { rig, server: Server::default(), asked: Vec::new(), last_written: (before, None), over: false }
     }
 
-    fn input<T>(&mut self, input: impl FnOnce(&mut Machine<u32, u32>, &mut Actions<u32, u32>) -> T) -> T {
+    fn input<T>(&mut self, input: impl FnOnce(&mut Machine<u32, u32>, &mut Vec<Action<u32, u32>>) -> T) -> T {
         let mut actions = Vec::new();
         let result = input(&mut self.rig.machine, &mut actions);
         for action in actions {
@@ -160,7 +160,7 @@ impl World {
         assert!(self.rig.machine.watches.len() <= open.count(), "more watches booked than asked for");
     }
 
-    fn with(&mut self, index: &Index, input: impl FnOnce(&mut Machine<u32, u32>, &mut Actions<u32, u32>, u64)) {
+    fn with(&mut self, index: &Index, input: impl FnOnce(&mut Machine<u32, u32>, &mut Vec<Action<u32, u32>>, u64)) {
         if !self.asked.is_empty() {
             let ticket = index.get(&self.asked).ticket;
             self.input(|machine, actions| input(machine, actions, ticket));
