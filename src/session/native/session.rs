@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -66,15 +66,9 @@ impl Drop for NativeSession {
 
 impl Session for NativeSession {
     fn submit(&self, batch: Vec<Submission>) -> Vec<Ticket> {
-        let encoded: Vec<_> = batch
-            .into_iter()
-            .map(|submission| {
-                let frame = submission.request.encode(0);
-                (submission, frame)
-            })
-            .collect();
+        let encoded: Vec<_> = batch.into_iter().map(|submission| (submission.request.encode(0), submission)).collect();
         self.shared.input(|machine, actions| {
-            let submit = |(Submission { request, watcher, on_reply }, frame)| {
+            let submit = |(frame, Submission { request, watcher, on_reply })| {
                 Ticket(machine.submit(&request, frame, on_reply, watcher, actions))
             };
             encoded.into_iter().map(submit).collect()
@@ -94,7 +88,7 @@ impl Session for NativeSession {
     }
 
     fn id(&self) -> i64 {
-        self.shared.id.load(Ordering::Acquire)
+        self.shared.state.lock().machine.session_id()
     }
 
     fn password(&self) -> Vec<u8> {
@@ -103,18 +97,16 @@ impl Session for NativeSession {
     }
 
     fn timeout(&self) -> Duration {
-        Duration::from_millis(self.shared.timeout_ms.load(Ordering::Acquire))
+        self.shared.state.lock().machine.timeout()
     }
 
     fn connection(&self) -> u64 {
-        self.shared.connection.load(Ordering::Acquire)
+        let state = self.shared.state.lock();
+        if state.machine.is_alive() { state.machine.connection() } else { 0 }
     }
 
     fn valid_until(&self) -> Option<Instant> {
-        match self.shared.valid_until.load(Ordering::Acquire) {
-            0 => None,
-            nanos => Some(self.shared.born + Duration::from_nanos(nanos)),
-        }
+        self.shared.state.lock().machine.valid_until()
     }
 
     fn last_error(&self) -> Option<Arc<io::Error>> {
@@ -122,7 +114,7 @@ impl Session for NativeSession {
     }
 
     fn is_ended(&self) -> bool {
-        self.shared.ended.load(Ordering::Acquire)
+        !self.shared.state.lock().machine.is_alive()
     }
 
     fn update_hosts(&self, hosts: &ConnectString) {

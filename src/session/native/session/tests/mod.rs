@@ -10,7 +10,10 @@ mod fake;
 mod traffic;
 mod waiting;
 
-use std::{net::Shutdown, sync::atomic::AtomicBool};
+use std::{
+    net::Shutdown,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
