@@ -3,7 +3,6 @@
 //! `session` is the side of the callers, `reader` the thread that connects and reads, `shared` the state that both work
 //! on.
 
-pub(crate) mod factory;
 mod reader;
-mod session;
+pub(crate) mod session;
 mod shared;

@@ -151,13 +151,7 @@ impl ReaderThread {
 
     /// Reads until the connection ends.
     fn serve(&self, mut reader: Box<dyn ReadHalf>, mut buffer: FrameBuffer) {
-        let cause = loop {
-            match self.read_on(&mut *reader, &mut buffer) {
-                Ok(true) => {}
-                Ok(false) => break None,
-                Err(error) => break Some(error),
-            }
-        };
+        let cause = self.read_on(&mut *reader, &mut buffer).err();
         // First the shutdown: it frees a writer that is stuck.
         self.shared.state.lock().hang_up();
         if let Some(error) = &cause {
@@ -167,17 +161,20 @@ impl ReaderThread {
         *self.shared.writer.lock() = None;
     }
 
-    /// Hands on the received frames, the first time with the reply to the handshake, and reads more, until the next
-    /// timer. `false`: the session is over.
-    fn read_on(&self, reader: &mut dyn ReadHalf, buffer: &mut FrameBuffer) -> io::Result<bool> {
-        self.take_frames(buffer)?;
-        let Some(timeout) = self.keep_timers()? else { return Ok(false) };
-        match reader.read(buffer.space(), timeout)? {
-            Some(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
-            Some(count) => buffer.filled(count),
-            None => {}
+    /// Hands on the received frames, the first time those behind the reply to the handshake, and reads more, each time until
+    /// the next timer. `Ok`: the session is over.
+    fn read_on(&self, reader: &mut dyn ReadHalf, buffer: &mut FrameBuffer) -> io::Result<()> {
+        loop {
+            self.take_frames(buffer)?;
+            let Some(timeout) = self.keep_timers()? else { return Ok(()) };
+            match reader.read(buffer.space(), timeout)? {
+                Some(0) => {
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));
+                }
+                Some(count) => buffer.filled(count),
+                None => {}
+            }
         }
-        Ok(true)
     }
 
     /// Hands every complete frame to the machine, under one lock. The actions are carried out after that, so a thread

@@ -7,15 +7,22 @@ use std::{
 };
 
 use crossbeam_channel::{RecvTimeoutError, TryRecvError, bounded};
+use parking_lot::Mutex;
 
-use super::{reader::ReaderThread, shared::SessionShared};
+use super::{
+    reader::ReaderThread,
+    shared::{Guarded, SessionShared},
+};
+#[cfg(feature = "tls")]
+use crate::session::transport::tls::Tls;
 use crate::{
     base::threads::spawn,
     error::Result,
     session::{
-        api::{Session, SessionConfig, SessionError, SessionObserver, Submission, Ticket},
+        api::{Session, SessionConfig, SessionError, SessionFactory, SessionObserver, Submission, Ticket},
+        machine::Machine,
         servers::connect_string::ConnectString,
-        transport::Transport,
+        transport::{Transport, tcp::Tcp},
     },
 };
 
@@ -47,10 +54,49 @@ impl NativeSession {
     ) -> Result<Arc<dyn Session>> {
         let (wake, pauses) = bounded(1);
         let (alive, done) = bounded(0);
-        let shared = Arc::new(SessionShared::new(config.clone(), transport, observer, wake, done));
+        let machine = Machine::new(config.clone(), Instant::now());
+        let shared = Arc::new(SessionShared {
+            config: config.clone(),
+            transport,
+            observer,
+            state: Mutex::new(Guarded { machine, writing: false, stream: None }),
+            writer: Mutex::new(None),
+            last_error: Mutex::new(None),
+            new_hosts: Mutex::new(None),
+            wake,
+            done,
+        });
         let reader = ReaderThread { shared: shared.clone(), pauses, _alive: alive };
         spawn("zk-session", move || reader.run())?;
         Ok(Arc::new(NativeSession { shared }))
+    }
+}
+
+/// Opens sessions of this crate's own making.
+///
+/// ```
+/// use curator_locks::{CuratorFramework, unversioned::NativeSessionFactory};
+///
+/// // What a client does unless it is told otherwise:
+/// let builder = CuratorFramework::builder().connect_string("zk1:2181").session_factory(NativeSessionFactory);
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_secs(1));
+/// # builder.retry_policy(retry).build()?;
+/// # Ok::<(), curator_locks::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NativeSessionFactory;
+
+impl SessionFactory for NativeSessionFactory {
+    fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
+        NativeSession::open(config, Arc::new(Tcp), observer)
+    }
+}
+
+/// Opens sessions whose connections are encrypted.
+#[cfg(feature = "tls")]
+impl SessionFactory for Tls {
+    fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
+        NativeSession::open(config, Arc::new(self.clone()), observer)
     }
 }
 

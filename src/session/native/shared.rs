@@ -62,27 +62,6 @@ impl Guarded {
 }
 
 impl SessionShared {
-    pub(super) fn new(
-        config: SessionConfig,
-        transport: Arc<dyn Transport>,
-        observer: SessionObserver,
-        wake: Sender<()>,
-        done: Receiver<()>,
-    ) -> SessionShared {
-        let machine = Machine::new(config.clone(), Instant::now());
-        SessionShared {
-            config,
-            transport,
-            observer,
-            state: Mutex::new(Guarded { machine, writing: false, stream: None }),
-            writer: Mutex::new(None),
-            last_error: Mutex::new(None),
-            new_hosts: Mutex::new(None),
-            wake,
-            done,
-        }
-    }
-
     /// Runs one input through the machine, carries out its actions, and writes the output.
     pub(super) fn input<T>(self: &Arc<Self>, input: impl FnOnce(&mut Machine, &mut Vec<Action>) -> T) -> T {
         let mut actions = Vec::new();
@@ -133,7 +112,7 @@ impl SessionShared {
                 self.write_failed(&mut state, output.connection, &error);
             }
             output = take_output(&mut state)?;
-            if until.is_some_and(|until| output.taken >= until) {
+            if until.is_some_and(|until| Instant::now() >= until) {
                 return Some(output);
             }
         }
@@ -146,9 +125,9 @@ impl SessionShared {
             // That connection is gone, and its requests have been answered.
             return Ok(true);
         };
-        let rest = output.bytes.get(output.written..).unwrap_or_default();
-        output.written += half.write(rest, until.map_or(output.deadline, |until| until.min(output.deadline)))?;
-        if output.written >= output.bytes.len() {
+        let written = half.write(&output.bytes, until.map_or(output.deadline, |until| until.min(output.deadline)))?;
+        output.bytes.drain(..written.min(output.bytes.len()));
+        if output.bytes.is_empty() {
             return Ok(true);
         }
         if until.is_some_and(|until| until < output.deadline) { Ok(false) } else { Err(does_not_take()) }
@@ -175,11 +154,9 @@ impl SessionShared {
 }
 
 struct Output {
+    /// The bytes that are not written yet.
     bytes: Vec<u8>,
-    /// How many of the bytes are written.
-    written: usize,
     connection: u64,
-    taken: Instant,
     /// A peer that takes nothing for a third of the session timeout is dead.
     deadline: Instant,
 }
@@ -191,9 +168,8 @@ fn take_output(state: &mut Guarded) -> Option<Output> {
     let mut bytes = Vec::new();
     state.machine.take_output(&mut bytes);
     state.writing = true;
-    let taken = Instant::now();
-    let deadline = taken + state.machine.timeout() / 3;
-    Some(Output { bytes, written: 0, connection: state.machine.connection(), taken, deadline })
+    let deadline = Instant::now() + state.machine.timeout() / 3;
+    Some(Output { bytes, connection: state.machine.connection(), deadline })
 }
 
 pub(super) fn does_not_take() -> io::Error {

@@ -73,8 +73,6 @@ pub(crate) struct Names {
 struct LookUp {
     asked: Instant,
     answer: Receiver<io::Result<Vec<SocketAddr>>>,
-    /// Whether a round has waited for it before. It may take minutes, so no round waits for it again.
-    is_late: bool,
 }
 
 impl Names {
@@ -90,12 +88,11 @@ impl Names {
                 self.begin(host);
             }
         }
-        let deadline = Instant::now() + LOOK_UP_LIMIT;
         let mut found = Vec::new();
         for host in hosts {
             let addresses = match literal(host) {
                 Some(address) => vec![address],
-                None => self.addresses(host, deadline, errors),
+                None => self.addresses(host, errors),
             };
             found.extend(addresses.into_iter().map(|address| (host.0.clone(), address)));
         }
@@ -117,19 +114,18 @@ impl Names {
             let _ = sender.send(resolve(&name.0, name.1));
         };
         match std::thread::Builder::new().name("zk-resolver".into()).spawn(run) {
-            Ok(_) => _ = self.under_way.insert(host.clone(), LookUp { asked, answer, is_late: false }),
+            Ok(_) => _ = self.under_way.insert(host.clone(), LookUp { asked, answer }),
             Err(error) => log::warn!("no thread to resolve {}: {error}", host.0),
         }
     }
 
-    fn addresses(&mut self, host: &(String, u16), deadline: Instant, errors: &mut ConnectErrors) -> Vec<SocketAddr> {
-        let Some(look_up) = self.under_way.get_mut(host) else {
+    fn addresses(&mut self, host: &(String, u16), errors: &mut ConnectErrors) -> Vec<SocketAddr> {
+        let Some(look_up) = self.under_way.get(host) else {
             return self.known.of(host);
         };
         let asked = look_up.asked;
-        let deadline = if look_up.is_late { Instant::now() } else { deadline };
-        let answer = look_up.answer.recv_deadline(deadline);
-        look_up.is_late = true;
+        // A look-up may take minutes: only the round that has begun it waits for it.
+        let answer = look_up.answer.recv_deadline(asked + LOOK_UP_LIMIT);
         if !matches!(answer, Err(RecvTimeoutError::Timeout)) {
             self.under_way.remove(host);
         }

@@ -166,14 +166,9 @@ impl TlsReader {
         self.encrypted.resize(CHUNK, 0);
         let received = self.tcp.read(&mut self.encrypted, timeout);
         self.encrypted.truncate(received.as_ref().map_or(0, |count| count.unwrap_or(0)));
-        match received? {
-            Some(0) => {
-                self.is_closed = true;
-                Ok(true)
-            }
-            Some(_) => Ok(true),
-            None => Ok(false),
-        }
+        let count = received?;
+        self.is_closed |= count == Some(0);
+        Ok(count.is_some())
     }
 }
 

@@ -20,7 +20,20 @@ pub(super) fn execute(
     on_event: Option<impl Watcher + 'static>,
 ) -> ZkResult<Response> {
     match request {
-        Request::Create { path, data, acl, mode, with_stat } => create(handle, path, data, acl, *mode, *with_stat),
+        Request::Create { path, data, acl, mode, with_stat } => {
+            let zk_mode = match *mode {
+                // With its own mode for containers the package makes a plain znode too, and does not say so.
+                CreateMode::Persistent | CreateMode::Container => ZkMode::Persistent,
+                CreateMode::Ephemeral => ZkMode::Ephemeral,
+                CreateMode::PersistentSequential => ZkMode::PersistentSequential,
+                CreateMode::EphemeralSequential => ZkMode::EphemeralSequential,
+                _ => return Err(ZkError::Unimplemented),
+            };
+            let path = handle.create(path, data.to_vec(), acl.iter().map(zk_acl).collect(), zk_mode)?;
+            // Created, but nothing is known about it: that is an unknown outcome.
+            let stat = if *with_stat { Some(stat(handle, &path).map_err(|_| ZkError::ConnectionLoss)?) } else { None };
+            Ok(Response::Created { path, stat })
+        }
         Request::Delete { path, version } => handle.delete(path, any(*version)).map(|()| Response::Done),
         Request::Exists { path, .. } => {
             let found = match on_event {
@@ -57,28 +70,6 @@ pub(super) fn execute(
         }
         _ => Err(ZkError::Unimplemented),
     }
-}
-
-fn create(
-    handle: &ZooKeeper,
-    path: &str,
-    data: &[u8],
-    acl: &[Acl],
-    mode: CreateMode,
-    with_stat: bool,
-) -> ZkResult<Response> {
-    let zk_mode = match mode {
-        // With its own mode for containers the package makes a plain znode too, and does not say so.
-        CreateMode::Persistent | CreateMode::Container => ZkMode::Persistent,
-        CreateMode::Ephemeral => ZkMode::Ephemeral,
-        CreateMode::PersistentSequential => ZkMode::PersistentSequential,
-        CreateMode::EphemeralSequential => ZkMode::EphemeralSequential,
-        _ => return Err(ZkError::Unimplemented),
-    };
-    let path = handle.create(path, data.to_vec(), acl.iter().map(zk_acl).collect(), zk_mode)?;
-    // Created, but nothing is known about it: that is an unknown outcome.
-    let stat = if with_stat { Some(stat(handle, &path).map_err(|_| ZkError::ConnectionLoss)?) } else { None };
-    Ok(Response::Created { path, stat })
 }
 
 fn stat(handle: &ZooKeeper, path: &str) -> ZkResult<Stat> {

@@ -102,7 +102,8 @@ impl HandleShared {
                 MutexGuard::unlocked(&mut state, || self.carry_out(outbox));
             } else if state.is_finished {
                 return;
-            } else if let Some(at) = state.next_timer() {
+            } else if state.is_up() {
+                let at = state.liveness.next_timer();
                 let _ = self.news.wait_until(&mut state, at);
             } else {
                 self.news.wait(&mut state);

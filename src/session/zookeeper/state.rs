@@ -85,10 +85,6 @@ impl HandleState {
         self.ended.is_none() && self.up
     }
 
-    pub(super) fn next_timer(&self) -> Option<Instant> {
-        self.is_up().then(|| self.liveness.next_timer())
-    }
-
     pub(super) fn submit(&mut self, submission: Submission, actions: &mut Vec<Action>) -> Ticket {
         let Submission { request, watcher, on_reply } = submission;
         let ticket = self.next_ticket;

@@ -22,10 +22,10 @@ use crate::{
     machine::{Machine, since},
     proto::{request::Request, response::Response},
     session::{
-        api::{Reply, SessionEvent, SessionFactory, WatchEvent, Watcher},
+        api::{Reply, SessionEvent, WatchEvent, Watcher},
         fake::server_side::{self as server, Frame},
-        native::{factory::NativeSessionFactory, reader::LONGEST_READ},
-        transport::{Connection, tcp::Tcp},
+        native::reader::LONGEST_READ,
+        transport::Connection,
         wait::{
             deadline::WaitBound,
             pending::{Pending, ReplyOutcome, submit_one},
