@@ -45,7 +45,7 @@ pub use crate::{
             OnReply, Reply, Session, SessionConfig, SessionError, SessionEvent, SessionFactory, SessionObserver,
             Submission, Ticket, WatchEvent, Watcher,
         },
-        native::factory::NativeSessionFactory,
+        native::session::NativeSessionFactory,
         servers::resolver::KnownAddresses,
     },
 };

@@ -76,7 +76,7 @@ impl ConnectResponse {
         let session_id = reader.i64()?;
         let password = reader.buffer()?.to_vec();
         // Servers that know no read-only mode end here.
-        let read_only = if reader.is_empty() { false } else { reader.bool()? };
+        let read_only = if reader.rest().is_empty() { false } else { reader.bool()? };
         reader.finish()?;
         Ok(ConnectResponse { timeout_ms, session_id, password, read_only })
     }

@@ -44,7 +44,8 @@ impl FrameBuffer {
         }
         let pending = self.end.saturating_sub(self.start);
         // MIN_SPACE on top of the frame, so that its last piece does not make the buffer grow once more.
-        let needed = self.accepted_size().unwrap_or(0).max(pending).saturating_add(MIN_SPACE);
+        let frame = self.checked_size().ok().flatten().map_or(0, |size| size.saturating_add(PREFIX));
+        let needed = frame.max(pending).saturating_add(MIN_SPACE);
         if self.bytes.len().saturating_sub(self.start) < needed {
             self.bytes.copy_within(self.start..self.end, 0);
             self.start = 0;
@@ -109,11 +110,6 @@ impl FrameBuffer {
             return Err(ProtoError::FrameTooLarge { size, limit: self.limit });
         }
         Ok(Some(size))
-    }
-
-    /// How much the frame that has begun takes with its prefix, if it is to be accepted.
-    fn accepted_size(&self) -> Option<usize> {
-        self.checked_size().ok().flatten().map(|size| size.saturating_add(PREFIX))
     }
 }
 

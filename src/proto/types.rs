@@ -372,7 +372,7 @@ pub struct Notification {
     pub path: String,
 }
 
-/// Which of the server's two watch tables an entry is in.
+/// Which of the server's two watch tables an entry is in, as the wire has it.
 ///
 /// ```
 /// use curator_locks::unversioned::{Request, WatchTable};
@@ -384,7 +384,7 @@ pub struct Notification {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WatchTable {
     /// Watches left by `exists` and `get_data`.
-    Data,
+    Data = 2,
     /// Watches left by `get_children`.
-    Children,
+    Children = 1,
 }

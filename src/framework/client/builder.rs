@@ -19,7 +19,7 @@ use crate::{
     },
     session::{
         api::{SessionConfig, SessionFactory},
-        native::factory::NativeSessionFactory,
+        native::session::NativeSessionFactory,
         servers::connect_string::ConnectString,
     },
 };

@@ -26,7 +26,7 @@ use crate::{
     session::{
         api::{Reply, Session, SessionConfig, SessionEvent, SessionFactory, SessionObserver, Submission},
         fake::stub::StubSession,
-        native::factory::NativeSessionFactory,
+        native::session::NativeSessionFactory,
     },
 };
 

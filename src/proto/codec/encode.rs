@@ -4,7 +4,7 @@ use super::jute::Writer;
 use crate::proto::{
     op,
     request::Request,
-    types::{Acl, CreateMode, WatchTable},
+    types::{Acl, CreateMode},
 };
 
 impl Request {
@@ -24,8 +24,9 @@ impl Request {
                 writer.string(path);
                 writer.buffer(data);
                 write_acl(writer, acl);
-                writer.i32(mode.flags());
-                if let Some(ttl) = mode.ttl() {
+                let (flags, ttl) = mode.flags_and_ttl();
+                writer.i32(flags);
+                if let Some(ttl) = ttl {
                     writer.i64(ttl);
                 }
             }
@@ -52,8 +53,12 @@ impl Request {
                 writer.i32(*version);
             }
             Request::Multi(ops) => write_multi(writer, ops),
-            Request::RemoveWatches { path, table } => write_versioned(writer, path, table.to_wire()),
-            Request::Auth { scheme, auth } => write_auth(writer, scheme, auth),
+            Request::RemoveWatches { path, table } => write_versioned(writer, path, *table as i32),
+            Request::Auth { scheme, auth } => {
+                writer.i32(0); // a type that no server looks at
+                writer.string(scheme);
+                writer.buffer(auth);
+            }
             Request::SetWatches { relative_zxid, data, exist, child } => {
                 writer.i64(*relative_zxid);
                 for paths in [data, exist, child] {
@@ -76,31 +81,16 @@ impl CreateMode {
         }
     }
 
-    fn flags(self) -> i32 {
+    /// The znode's kind as a number, and how long it stays without a child.
+    fn flags_and_ttl(self) -> (i32, Option<i64>) {
         match self {
-            CreateMode::Persistent => 0,
-            CreateMode::Ephemeral => 1,
-            CreateMode::PersistentSequential => 2,
-            CreateMode::EphemeralSequential => 3,
-            CreateMode::Container => 4,
-            CreateMode::PersistentWithTtl(_) => 5,
-            CreateMode::PersistentSequentialWithTtl(_) => 6,
-        }
-    }
-
-    fn ttl(self) -> Option<i64> {
-        match self {
-            CreateMode::PersistentWithTtl(ttl) | CreateMode::PersistentSequentialWithTtl(ttl) => Some(ttl),
-            _ => None,
-        }
-    }
-}
-
-impl WatchTable {
-    fn to_wire(self) -> i32 {
-        match self {
-            WatchTable::Children => 1,
-            WatchTable::Data => 2,
+            CreateMode::Persistent => (0, None),
+            CreateMode::Ephemeral => (1, None),
+            CreateMode::PersistentSequential => (2, None),
+            CreateMode::EphemeralSequential => (3, None),
+            CreateMode::Container => (4, None),
+            CreateMode::PersistentWithTtl(ttl) => (5, Some(ttl)),
+            CreateMode::PersistentSequentialWithTtl(ttl) => (6, Some(ttl)),
         }
     }
 }
@@ -109,12 +99,6 @@ impl WatchTable {
 fn write_versioned(writer: &mut Writer, path: &str, version: i32) {
     writer.string(path);
     writer.i32(version);
-}
-
-fn write_auth(writer: &mut Writer, scheme: &str, auth: &[u8]) {
-    writer.i32(0); // a type that no server looks at
-    writer.string(scheme);
-    writer.buffer(auth);
 }
 
 fn write_multi(writer: &mut Writer, ops: &[Request]) {

@@ -17,10 +17,6 @@ impl<'a> Reader<'a> {
         self.rest
     }
 
-    pub(in crate::proto) fn is_empty(&self) -> bool {
-        self.rest.is_empty()
-    }
-
     /// Ends the message: bytes left over mean that the peer and we do not agree on its type.
     pub(in crate::proto) fn finish(self) -> Result<(), ProtoError> {
         if self.rest.is_empty() { Ok(()) } else { Err(ProtoError::Trailing { left: self.rest.len() }) }

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// An action for the owner of the machine, in this order, after it has let go of the machine.
-pub(crate) enum Action<C, W> {
+pub(crate) enum Action<C = OnReply, W = Watcher> {
     /// Hand a reply to its receiver.
     Complete(C, Result<Response, SessionError>),
     /// Tell a watcher.
@@ -25,14 +25,11 @@ pub(crate) enum Action<C, W> {
     DropWatcher(W),
 }
 
-/// Actions, in order.
-pub(crate) type Actions<C, W> = Vec<Action<C, W>>;
-
 /// Carries out the actions of a state machine; called without a lock, as it runs callers' code. If an action panics the
 /// rest is done all the same, before the panic goes on: a waiter that is not told of its watch would sleep for ever. On
 /// a thread that unwinds already it does not go on: a session may be dropped or ended there, and a panic that leaves a
 /// drop then aborts the process.
-pub(crate) fn carry_out(actions: Actions<OnReply, Watcher>, observer: &SessionObserver) {
+pub(crate) fn carry_out(actions: Vec<Action>, observer: &SessionObserver) {
     let mut first_panic = None;
     for action in actions {
         let act = || match action {

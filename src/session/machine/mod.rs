@@ -11,11 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actions::{Action, Actions};
+use actions::Action;
 use liveness::{Liveness, Origin, longest_round_trip};
-use watches::{Forgotten, Watches};
+use watches::Watches;
 
-use super::api::{SessionConfig, SessionError, SessionEvent, WatchEvent};
+use super::api::{OnReply, SessionConfig, SessionError, SessionEvent, WatchEvent, Watcher};
 use crate::proto::{
     connect::{ConnectRequest, ConnectResponse},
     error::ProtoError,
@@ -64,15 +64,10 @@ enum Fate {
     Ended,
 }
 
-struct Unsent<C> {
+struct Submitted<C> {
     ticket: u64,
+    /// Empty once it is written.
     frame: Vec<u8>,
-    op: i32,
-    purpose: Purpose<C>,
-}
-
-struct InFlight<C> {
-    xid: i32,
     op: i32,
     purpose: Purpose<C>,
 }
@@ -89,7 +84,7 @@ enum Purpose<C> {
 }
 
 /// One session. `C` receives a reply, `W` the events of a watch.
-pub(crate) struct Machine<C, W> {
+pub(crate) struct Machine<C = OnReply, W = Watcher> {
     config: SessionConfig,
     link: Link,
     fate: Fate,
@@ -108,8 +103,9 @@ pub(crate) struct Machine<C, W> {
     preamble: Vec<u8>,
     /// Schemes whose acceptance the server has not confirmed on this connection.
     unconfirmed_auths: VecDeque<String>,
-    unsent: VecDeque<Unsent<C>>,
-    in_flight: VecDeque<InFlight<C>>,
+    unsent: VecDeque<Submitted<C>>,
+    /// The requests on the wire, each with its xid.
+    in_flight: VecDeque<(i32, Submitted<C>)>,
     watches: Watches<W>,
     liveness: Liveness,
 }
@@ -195,7 +191,7 @@ impl<C, W: Clone> Machine<C, W> {
         frame: Vec<u8>,
         completion: C,
         watcher: Option<W>,
-        actions: &mut Actions<C, W>,
+        actions: &mut Vec<Action<C, W>>,
     ) -> u64 {
         let ticket = self.take_ticket();
         if !self.is_alive() {
@@ -214,7 +210,7 @@ impl<C, W: Clone> Machine<C, W> {
         });
         self.config.counters.requested(request);
         let purpose = Purpose::Caller { completion, watch };
-        self.unsent.push_back(Unsent { ticket, frame, op: request.op_code(), purpose });
+        self.unsent.push_back(Submitted { ticket, frame, op: request.op_code(), purpose });
         ticket
     }
 
@@ -240,24 +236,24 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     /// Takes a request back that was not written yet.
-    pub(crate) fn withdraw(&mut self, ticket: u64, actions: &mut Actions<C, W>) -> bool {
+    pub(crate) fn withdraw(&mut self, ticket: u64, actions: &mut Vec<Action<C, W>>) -> bool {
         // Tickets are given in the order of the queue.
         let Ok(index) = self.unsent.binary_search_by_key(&ticket, |unsent| unsent.ticket) else { return false };
-        if let Some(Unsent { purpose: Purpose::Caller { completion, .. }, .. }) = self.unsent.remove(index) {
+        if let Some(Submitted { purpose: Purpose::Caller { completion, .. }, .. }) = self.unsent.remove(index) {
             actions.push(Action::DropCompletion(completion));
         }
-        let forgotten = self.watches.rejected(ticket);
+        let forgotten = self.watches.forget(ticket);
         self.forgotten(forgotten, actions);
         true
     }
 
-    pub(crate) fn unwatch(&mut self, ticket: u64, actions: &mut Actions<C, W>) {
+    pub(crate) fn unwatch(&mut self, ticket: u64, actions: &mut Vec<Action<C, W>>) {
         let forgotten = self.watches.give_up(ticket);
         self.forgotten(forgotten, actions);
     }
 
-    fn forgotten(&mut self, forgotten: Option<Forgotten<W>>, actions: &mut Actions<C, W>) {
-        let Some(Forgotten { removal, watcher }) = forgotten else { return };
+    fn forgotten(&mut self, forgotten: Option<(W, Option<Request>)>, actions: &mut Vec<Action<C, W>>) {
+        let Some((watcher, removal)) = forgotten else { return };
         actions.push(Action::DropWatcher(watcher));
         // Without a connection there is no server that holds the watch.
         let (Some(removal), Link::Up { .. }, true) = (removal, self.link, self.is_alive()) else { return };
@@ -267,7 +263,7 @@ impl<C, W: Clone> Machine<C, W> {
     fn queue_own(&mut self, request: &Request, purpose: Purpose<C>) {
         let ticket = self.take_ticket();
         self.config.counters.requested(request);
-        self.unsent.push_back(Unsent { ticket, frame: request.encode(0), op: request.op_code(), purpose });
+        self.unsent.push_back(Submitted { ticket, frame: request.encode(0), op: request.op_code(), purpose });
     }
 
     fn take_ticket(&mut self) -> u64 {
@@ -292,18 +288,18 @@ impl<C, W: Clone> Machine<C, W> {
     pub(crate) fn take_output(&mut self, out: &mut Vec<u8>) {
         out.append(&mut self.preamble);
         let mut taken = 0;
-        while let Some(Unsent { mut frame, op, purpose, .. }) = self.next_unsent(taken) {
+        while let Some(mut request) = self.next_unsent(taken) {
             let xid = self.next_xid;
             self.next_xid = if xid == i32::MAX { 1 } else { xid + 1 };
-            set_xid(&mut frame, xid);
-            taken += frame.len();
-            out.extend_from_slice(&frame);
-            self.in_flight.push_back(InFlight { xid, op, purpose });
+            set_xid(&mut request.frame, xid);
+            taken += request.frame.len();
+            out.append(&mut std::mem::take(&mut request.frame));
+            self.in_flight.push_back((xid, request));
         }
     }
 
     /// The next request to write, if it belongs to the same piece as the `taken` bytes before it.
-    fn next_unsent(&mut self, taken: usize) -> Option<Unsent<C>> {
+    fn next_unsent(&mut self, taken: usize) -> Option<Submitted<C>> {
         let next = self.unsent.front()?;
         if taken > 0 && taken + next.frame.len() > OUTPUT_CHUNK { None } else { self.unsent.pop_front() }
     }
@@ -341,7 +337,7 @@ impl<C, W: Clone> Machine<C, W> {
         response: ConnectResponse,
         sent: Instant,
         now: Instant,
-        actions: &mut Actions<C, W>,
+        actions: &mut Vec<Action<C, W>>,
     ) -> Result<(), ProtoError> {
         let wanted = self.session_to_resume();
         if response.timeout_ms <= 0 {
@@ -440,7 +436,7 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     /// The connection is gone, or an attempt to take the session up came to nothing.
-    pub(crate) fn disconnected(&mut self, cause: Option<&Arc<io::Error>>, actions: &mut Actions<C, W>) {
+    pub(crate) fn disconnected(&mut self, cause: Option<&Arc<io::Error>>, actions: &mut Vec<Action<C, W>>) {
         let was_up = self.link != Link::Down;
         self.link = Link::Down;
         self.preamble.clear();
@@ -451,7 +447,7 @@ impl<C, W: Clone> Machine<C, W> {
         // Only a caller's request is worth keeping: a heartbeat or a removal belongs to the connection.
         self.unsent.retain(|unsent| matches!(unsent.purpose, Purpose::Caller { .. }));
         let mut is_heartbeat_unanswered = false;
-        for request in std::mem::take(&mut self.in_flight) {
+        for (_, request) in std::mem::take(&mut self.in_flight) {
             match request.purpose {
                 Purpose::Caller { .. } => self.config.counters.requests_unanswered.count(),
                 Purpose::Heartbeat(_) => is_heartbeat_unanswered = true,
@@ -472,10 +468,10 @@ impl<C, W: Clone> Machine<C, W> {
         }
     }
 
-    fn fail(&mut self, request: InFlight<C>, error: SessionError, actions: &mut Actions<C, W>) {
+    fn fail(&mut self, request: Submitted<C>, error: SessionError, actions: &mut Vec<Action<C, W>>) {
         if let Purpose::Caller { completion, watch } = request.purpose {
             if let Some(ticket) = watch {
-                let forgotten = self.watches.rejected(ticket);
+                let forgotten = self.watches.forget(ticket);
                 self.forgotten(forgotten, actions);
             }
             actions.push(Action::Complete(completion, Err(error)));
@@ -483,7 +479,12 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     /// One frame from the server. An error ends the connection.
-    pub(crate) fn frame(&mut self, frame: &[u8], now: Instant, actions: &mut Actions<C, W>) -> Result<(), ProtoError> {
+    pub(crate) fn frame(
+        &mut self,
+        frame: &[u8],
+        now: Instant,
+        actions: &mut Vec<Action<C, W>>,
+    ) -> Result<(), ProtoError> {
         let (header, body) = decode_header(frame)?;
         self.liveness.received(now);
         match header.xid {
@@ -518,7 +519,7 @@ impl<C, W: Clone> Machine<C, W> {
         }
     }
 
-    fn auth_answered(&mut self, err: i32, now: Instant, actions: &mut Actions<C, W>) -> Result<(), ProtoError> {
+    fn auth_answered(&mut self, err: i32, now: Instant, actions: &mut Vec<Action<C, W>>) -> Result<(), ProtoError> {
         let Some(scheme) = self.unconfirmed_auths.pop_front() else {
             return Err(ProtoError::Unexpected { what: "xid of a reply", value: XID_AUTH });
         };
@@ -538,31 +539,31 @@ impl<C, W: Clone> Machine<C, W> {
         err: i32,
         body: &[u8],
         now: Instant,
-        actions: &mut Actions<C, W>,
+        actions: &mut Vec<Action<C, W>>,
     ) -> Result<(), ProtoError> {
         let request = match self.in_flight.pop_front() {
-            Some(request) if request.xid == xid => request,
-            Some(request) => {
-                let expected = request.xid;
-                self.in_flight.push_front(request);
-                log::warn!("the server answered request {xid} instead of {expected}");
+            Some((expected, request)) if expected == xid => request,
+            other => {
+                if let Some((expected, request)) = other {
+                    self.in_flight.push_front((expected, request));
+                    log::warn!("the server answered request {xid} instead of {expected}");
+                }
                 return Err(ProtoError::Unexpected { what: "xid of a reply", value: xid });
             }
-            None => return Err(ProtoError::Unexpected { what: "xid of a reply", value: xid }),
         };
         let reply = match (err, request.op) {
             // A failed multi has code and body; the body tells which operation failed.
             (0, op) | (_, op @ op::MULTI) if !body.is_empty() || err == 0 => match Response::decode(op, body) {
                 Ok(response) => Ok(response),
                 Err(error) => {
-                    self.in_flight.push_front(request);
+                    self.in_flight.push_front((xid, request));
                     return Err(error);
                 }
             },
             (err, _) => Err(ErrorCode::from_wire(err)),
         };
         if matches!(reply, Err(ErrorCode::SessionExpired)) && self.is_alive() {
-            self.in_flight.push_front(request);
+            self.in_flight.push_front((xid, request));
             self.expired(actions);
             return Ok(());
         }
@@ -571,10 +572,10 @@ impl<C, W: Clone> Machine<C, W> {
 
     fn answered(
         &mut self,
-        request: InFlight<C>,
+        request: Submitted<C>,
         reply: Result<Response, ErrorCode>,
         now: Instant,
-        actions: &mut Actions<C, W>,
+        actions: &mut Vec<Action<C, W>>,
     ) -> Result<(), ProtoError> {
         match request.purpose {
             Purpose::Caller { completion, watch } => {
@@ -608,21 +609,26 @@ impl<C, W: Clone> Machine<C, W> {
         Ok(())
     }
 
-    fn book_watch(&mut self, ticket: u64, op: i32, reply: &Result<Response, ErrorCode>) -> Option<Forgotten<W>> {
+    fn book_watch(
+        &mut self,
+        ticket: u64,
+        op: i32,
+        reply: &Result<Response, ErrorCode>,
+    ) -> Option<(W, Option<Request>)> {
         match reply {
             Ok(_) => self.watches.armed(ticket, false),
             // `exists` alone leaves a watch on a znode that is not there.
             Err(ErrorCode::NoNode) if op == op::EXISTS => self.watches.armed(ticket, true),
-            Err(_) => self.watches.rejected(ticket),
+            Err(_) => self.watches.forget(ticket),
         }
     }
 
     /// A frame above the limit is on its way; `xid` is from its header. The connection ends after this.
-    pub(crate) fn frame_too_large(&mut self, xid: i32, size: usize, limit: usize, actions: &mut Actions<C, W>) {
-        if self.in_flight.front().is_none_or(|request| request.xid != xid) {
+    pub(crate) fn frame_too_large(&mut self, xid: i32, size: usize, limit: usize, actions: &mut Vec<Action<C, W>>) {
+        if self.in_flight.front().is_none_or(|(expected, _)| *expected != xid) {
             return;
         }
-        if let Some(request) = self.in_flight.pop_front() {
+        if let Some((_, request)) = self.in_flight.pop_front() {
             self.fail(request, SessionError::FrameTooLarge { size, limit }, actions);
         }
     }
@@ -678,7 +684,7 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     /// The session is over, and nothing is left to do for it.
-    pub(crate) fn expired(&mut self, actions: &mut Actions<C, W>) {
+    pub(crate) fn expired(&mut self, actions: &mut Vec<Action<C, W>>) {
         if self.is_alive() {
             self.end(SessionError::Expired, actions);
             actions.push(Action::Raise(SessionEvent::Expired));
@@ -688,7 +694,7 @@ impl<C, W: Clone> Machine<C, W> {
 
     /// The client gives the session up, or closes it. Every request fails with `error` from now on. The session is closed
     /// at a server if the client reaches one until then.
-    pub(crate) fn leave(&mut self, error: SessionError, until: Instant, actions: &mut Actions<C, W>) {
+    pub(crate) fn leave(&mut self, error: SessionError, until: Instant, actions: &mut Vec<Action<C, W>>) {
         match self.fate {
             Fate::Ended => {}
             Fate::Leaving { until: earlier } => self.fate = Fate::Leaving { until: until.min(earlier) },
@@ -711,14 +717,14 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     /// Ends every request and watch. Requests on the wire stay in order, so that the reply to the close is known.
-    fn end(&mut self, error: SessionError, actions: &mut Actions<C, W>) {
+    fn end(&mut self, error: SessionError, actions: &mut Vec<Action<C, W>>) {
         self.end = error;
         actions.extend(self.watches.end().into_iter().map(|(watcher, is_given_up)| match is_given_up {
             true => Action::DropWatcher(watcher),
             false => Action::Notify(watcher, WatchEvent::Ended),
         }));
         let error = &self.end;
-        for request in &mut self.in_flight {
+        for (_, request) in &mut self.in_flight {
             if let Purpose::Caller { completion, .. } = std::mem::replace(&mut request.purpose, Purpose::Housekeeping) {
                 actions.push(Action::Complete(completion, Err(error.clone())));
             }
@@ -730,7 +736,7 @@ impl<C, W: Clone> Machine<C, W> {
         }
     }
 
-    fn notify_all(&self, event: &WatchEvent, actions: &mut Actions<C, W>) {
+    fn notify_all(&self, event: &WatchEvent, actions: &mut Vec<Action<C, W>>) {
         actions.extend(self.watches.watchers().into_iter().map(|watcher| Action::Notify(watcher, event.clone())));
     }
 }

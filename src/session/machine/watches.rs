@@ -35,14 +35,6 @@ struct WatchedNode<W> {
     at_server: bool,
 }
 
-/// The work that a forgotten registration leaves.
-pub(crate) struct Forgotten<W> {
-    /// A `removeWatches` that the server has to be sent, after everything submitted so far.
-    pub(crate) removal: Option<Request>,
-    /// Dropping it may run any code, so not under the lock that orders requests.
-    pub(crate) watcher: W,
-}
-
 /// The watches of one session. `W` is called when a watch fires.
 ///
 /// `removeWatches` takes every watch of the connection on a znode, also one whose registration is still on its way.
@@ -67,7 +59,7 @@ impl<W: Clone> Watches<W> {
     }
 
     /// The server answered the request that leaves the watch.
-    pub(crate) fn armed(&mut self, ticket: u64, on_absence: bool) -> Option<Forgotten<W>> {
+    pub(crate) fn armed(&mut self, ticket: u64, on_absence: bool) -> Option<(W, Option<Request>)> {
         let key = self.by_ticket.get(&ticket)?.clone();
         let node = self.nodes.get_mut(&key)?;
         node.at_server = true;
@@ -79,13 +71,8 @@ impl<W: Clone> Watches<W> {
         None
     }
 
-    /// The server refused the request, so it left no watch; or the request was never sent.
-    pub(crate) fn rejected(&mut self, ticket: u64) -> Option<Forgotten<W>> {
-        self.forget(ticket)
-    }
-
     /// The watcher is not interested any more.
-    pub(crate) fn give_up(&mut self, ticket: u64) -> Option<Forgotten<W>> {
+    pub(crate) fn give_up(&mut self, ticket: u64) -> Option<(W, Option<Request>)> {
         let key = self.by_ticket.get(&ticket)?;
         let entry = self.nodes.get_mut(key)?.entries.iter_mut().find(|entry| entry.ticket == ticket)?;
         if matches!(entry.stage, Arming::Requested | Arming::GivenUp) {
@@ -96,18 +83,21 @@ impl<W: Clone> Watches<W> {
         self.forget(ticket)
     }
 
-    fn forget(&mut self, ticket: u64) -> Option<Forgotten<W>> {
+    /// There is no such watch, or no interest in it: the server refused the request, or it was never sent. Returns the watcher,
+    /// which must not be dropped under the lock that orders requests, as that may run any code; and a `removeWatches` that
+    /// the server has to be sent, after everything submitted so far.
+    pub(crate) fn forget(&mut self, ticket: u64) -> Option<(W, Option<Request>)> {
         let key = self.by_ticket.remove(&ticket)?;
         let node = self.nodes.get_mut(&key)?;
         let index = node.entries.iter().position(|entry| entry.ticket == ticket)?;
         let watcher = node.entries.remove(index).watcher;
         if !node.entries.is_empty() {
             // The last of them decides, also one that was given up and whose reply is still to come.
-            return Some(Forgotten { removal: None, watcher });
+            return Some((watcher, None));
         }
         let removal = node.at_server.then(|| Request::RemoveWatches { path: key.1.to_string(), table: key.0 });
         self.nodes.remove(&key);
-        Some(Forgotten { removal, watcher })
+        Some((watcher, removal))
     }
 
     /// Takes out the watchers that an event uses up.
@@ -120,28 +110,21 @@ impl<W: Clone> Watches<W> {
         };
         let mut fired = Vec::new();
         for table in tables {
-            self.fire_table(&(*table, Arc::from(path)), &mut fired);
-        }
-        fired
-    }
-
-    fn fire_table(&mut self, key: &(WatchTable, Arc<str>), fired: &mut Vec<W>) {
-        let Some(node) = self.nodes.get_mut(key) else { return };
-        node.at_server = false;
-        let mut rest = Vec::new();
-        for entry in node.entries.drain(..) {
+            let key = (*table, Arc::from(path));
+            let Some(node) = self.nodes.get_mut(&key) else { continue };
+            node.at_server = false;
             // A watch that is only requested was registered after this event, or its reply would be here already.
-            if matches!(entry.stage, Arming::Requested | Arming::GivenUp) {
-                rest.push(entry);
-            } else {
+            for entry in
+                node.entries.extract_if(.., |entry| matches!(entry.stage, Arming::Armed | Arming::ArmedOnAbsence))
+            {
                 self.by_ticket.remove(&entry.ticket);
                 fired.push(entry.watcher);
             }
+            if node.entries.is_empty() {
+                self.nodes.remove(&key);
+            }
         }
-        node.entries = rest;
-        if node.entries.is_empty() {
-            self.nodes.remove(key);
-        }
+        fired
     }
 
     /// The connection is gone, and with it the server's side of every watch.

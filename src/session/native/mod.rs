@@ -1,10 +1,8 @@
 //! This crate's own session: callers write to the socket, and one thread reads it.
 //!
 //! `session` is the side of the callers, `reader` the thread that connects and reads, `shared` the state that both work
-//! on; `connect_errors` tells why no server could be reached.
+//! on.
 
-mod connect_errors;
-pub(crate) mod factory;
 mod reader;
-mod session;
+pub(crate) mod session;
 mod shared;

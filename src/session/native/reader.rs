@@ -8,10 +8,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender};
 
-use super::{
-    connect_errors::ConnectErrors,
-    shared::{CurrentWriter, SessionShared, does_not_take},
-};
+use super::shared::{SessionShared, does_not_take};
 use crate::{
     proto::{connect::ConnectResponse, error::ProtoError, frame::FrameBuffer},
     session::{
@@ -19,7 +16,7 @@ use crate::{
             resolver::Names,
             rotation::{NextTry, Rotation},
         },
-        transport::{Closer, Connection, ReadHalf, WriteHalf, hung_up, invalid_data},
+        transport::{Connection, ReadHalf, WriteHalf, hung_up, invalid_data},
     },
 };
 
@@ -50,32 +47,26 @@ impl ReaderThread {
         let names = Names::new(Arc::new(move |host, port| transport.resolve(host, port)), config.addresses.clone());
         let hosts = config.hosts.hosts();
         let mut rotation = Rotation::new(hosts, names, config.connection_timeout, config.session_timeout);
-        let mut connect_errors = ConnectErrors::default();
         while !self.is_over() {
             if let Some(hosts) = self.shared.new_hosts.lock().take() {
                 rotation.set_hosts(hosts.hosts());
             }
-            let next = rotation.step();
-            for (host, why) in rotation.unresolved() {
-                connect_errors.unresolved(host, why);
-            }
-            match next {
+            match rotation.step() {
                 NextTry::Pause(pause) => {
-                    if let Some(error) = connect_errors.of_names().filter(|_| rotation.has_no_address()) {
+                    if let Some(error) = rotation.why_no_address() {
                         *self.shared.last_error.lock() = Some(Arc::new(error));
                     }
                     self.pause(pause);
                 }
                 NextTry::Try { host, address, limit } => match self.connect(&host, address, limit) {
-                    Ok((reader, closer, buffer)) => {
+                    Ok((reader, buffer)) => {
                         let since = Instant::now();
-                        connect_errors.clear();
-                        self.serve(reader, closer, buffer);
+                        self.serve(reader, buffer);
                         rotation.connection_ended(since.elapsed());
                     }
                     Err(error) => {
                         log::debug!("{host} ({address}) does not take the session: {error}");
-                        self.disconnected(Some(connect_errors.refused(&host, address, &error)));
+                        self.disconnected(Some(rotation.errors.refused(&host, address, &error)));
                     }
                 },
             }
@@ -99,9 +90,9 @@ impl ReaderThread {
         host: &str,
         address: std::net::SocketAddr,
         limit: Duration,
-    ) -> io::Result<(Box<dyn ReadHalf>, Closer, FrameBuffer)> {
+    ) -> io::Result<(Box<dyn ReadHalf>, FrameBuffer)> {
         let deadline = Instant::now() + limit;
-        let Connection { mut reader, mut writer, closer } =
+        let Connection { mut reader, mut writer, stream } =
             self.shared.transport.connect(host, address, limit, &|| self.is_over())?;
         let sent = Instant::now();
         let request = {
@@ -110,7 +101,7 @@ impl ReaderThread {
                 // A handshake would make a session that is never closed.
                 return Err(io::ErrorKind::Interrupted.into());
             }
-            state.closer = Some(closer.clone());
+            state.stream = Some(stream);
             state.machine.connect_request().encode()
         };
         if writer.write(&request, deadline).map_err(|error| hung_up(error, HUNG_UP))? < request.len() {
@@ -120,7 +111,7 @@ impl ReaderThread {
         let response = self.handshake_reply(&mut *reader, &mut buffer, deadline)?;
         log::debug!("{host} ({address}) answered the handshake with session {:#x}", response.session_id);
         self.connected(writer, response, sent)?;
-        Ok((reader, closer, buffer))
+        Ok((reader, buffer))
     }
 
     fn handshake_reply(
@@ -150,43 +141,40 @@ impl ReaderThread {
     fn connected(&self, half: Box<dyn WriteHalf>, response: ConnectResponse, sent: Instant) -> io::Result<()> {
         // The half goes in under a number that is not current yet, so no thread writes before the machine says so.
         let number = self.shared.state.lock().machine.next_connection();
-        *self.shared.writer.lock() = CurrentWriter { connection: number, half: Some(half) };
+        *self.shared.writer.lock() = Some((number, half));
         let taken = self.shared.input(|machine, actions| machine.connected(response, sent, Instant::now(), actions));
         if taken.is_err() {
-            self.shared.writer.lock().half = None;
+            *self.shared.writer.lock() = None;
         }
         taken.map_err(invalid_data)
     }
 
     /// Reads until the connection ends.
-    fn serve(&self, mut reader: Box<dyn ReadHalf>, closer: Closer, mut buffer: FrameBuffer) {
-        let cause = loop {
-            match self.read_on(&mut *reader, &mut buffer) {
-                Ok(true) => {}
-                Ok(false) => break None,
-                Err(error) => break Some(error),
-            }
-        };
+    fn serve(&self, mut reader: Box<dyn ReadHalf>, mut buffer: FrameBuffer) {
+        let cause = self.read_on(&mut *reader, &mut buffer).err();
         // First the shutdown: it frees a writer that is stuck.
-        closer.close();
+        self.shared.state.lock().hang_up();
         if let Some(error) = &cause {
             log::debug!("the connection ended: {error}");
         }
         self.disconnected(cause);
-        self.shared.writer.lock().half = None;
+        *self.shared.writer.lock() = None;
     }
 
-    /// Hands on the received frames, the first time with the reply to the handshake, and reads more, until the next
-    /// timer. `false`: the session is over.
-    fn read_on(&self, reader: &mut dyn ReadHalf, buffer: &mut FrameBuffer) -> io::Result<bool> {
-        self.take_frames(buffer)?;
-        let Some(timeout) = self.keep_timers()? else { return Ok(false) };
-        match reader.read(buffer.space(), timeout)? {
-            Some(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
-            Some(count) => buffer.filled(count),
-            None => {}
+    /// Hands on the received frames, the first time those behind the reply to the handshake, and reads more, each time until
+    /// the next timer. `Ok`: the session is over.
+    fn read_on(&self, reader: &mut dyn ReadHalf, buffer: &mut FrameBuffer) -> io::Result<()> {
+        loop {
+            self.take_frames(buffer)?;
+            let Some(timeout) = self.keep_timers()? else { return Ok(()) };
+            match reader.read(buffer.space(), timeout)? {
+                Some(0) => {
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));
+                }
+                Some(count) => buffer.filled(count),
+                None => {}
+            }
         }
-        Ok(true)
     }
 
     /// Hands every complete frame to the machine, under one lock. The actions are carried out after that, so a thread
@@ -232,7 +220,7 @@ impl ReaderThread {
         if cause.is_some() {
             self.shared.last_error.lock().clone_from(&cause);
         }
-        self.shared.state.lock().closer = None;
+        self.shared.state.lock().stream = None;
         self.shared.input(|machine, actions| machine.disconnected(cause.as_ref(), actions));
     }
 }
@@ -242,7 +230,7 @@ impl Drop for ReaderThread {
     fn drop(&mut self) {
         self.shared.input(|machine, actions| machine.expired(actions));
         self.shared.state.lock().hang_up();
-        self.shared.writer.lock().half = None;
+        *self.shared.writer.lock() = None;
     }
 }
 

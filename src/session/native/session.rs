@@ -2,20 +2,27 @@
 
 use std::{
     io,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use crossbeam_channel::{RecvTimeoutError, TryRecvError, bounded};
+use parking_lot::Mutex;
 
-use super::{reader::ReaderThread, shared::SessionShared};
+use super::{
+    reader::ReaderThread,
+    shared::{Guarded, SessionShared},
+};
+#[cfg(feature = "tls")]
+use crate::session::transport::tls::Tls;
 use crate::{
     base::threads::spawn,
     error::Result,
     session::{
-        api::{Session, SessionConfig, SessionError, SessionObserver, Submission, Ticket},
+        api::{Session, SessionConfig, SessionError, SessionFactory, SessionObserver, Submission, Ticket},
+        machine::Machine,
         servers::connect_string::ConnectString,
-        transport::Transport,
+        transport::{Transport, tcp::Tcp},
     },
 };
 
@@ -47,10 +54,49 @@ impl NativeSession {
     ) -> Result<Arc<dyn Session>> {
         let (wake, pauses) = bounded(1);
         let (alive, done) = bounded(0);
-        let shared = Arc::new(SessionShared::new(config.clone(), transport, observer, wake, done));
+        let machine = Machine::new(config.clone(), Instant::now());
+        let shared = Arc::new(SessionShared {
+            config: config.clone(),
+            transport,
+            observer,
+            state: Mutex::new(Guarded { machine, writing: false, stream: None }),
+            writer: Mutex::new(None),
+            last_error: Mutex::new(None),
+            new_hosts: Mutex::new(None),
+            wake,
+            done,
+        });
         let reader = ReaderThread { shared: shared.clone(), pauses, _alive: alive };
         spawn("zk-session", move || reader.run())?;
         Ok(Arc::new(NativeSession { shared }))
+    }
+}
+
+/// Opens sessions of this crate's own making.
+///
+/// ```
+/// use curator_locks::{CuratorFramework, unversioned::NativeSessionFactory};
+///
+/// // What a client does unless it is told otherwise:
+/// let builder = CuratorFramework::builder().connect_string("zk1:2181").session_factory(NativeSessionFactory);
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_secs(1));
+/// # builder.retry_policy(retry).build()?;
+/// # Ok::<(), curator_locks::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NativeSessionFactory;
+
+impl SessionFactory for NativeSessionFactory {
+    fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
+        NativeSession::open(config, Arc::new(Tcp), observer)
+    }
+}
+
+/// Opens sessions whose connections are encrypted.
+#[cfg(feature = "tls")]
+impl SessionFactory for Tls {
+    fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
+        NativeSession::open(config, Arc::new(self.clone()), observer)
     }
 }
 
@@ -66,15 +112,9 @@ impl Drop for NativeSession {
 
 impl Session for NativeSession {
     fn submit(&self, batch: Vec<Submission>) -> Vec<Ticket> {
-        let encoded: Vec<_> = batch
-            .into_iter()
-            .map(|submission| {
-                let frame = submission.request.encode(0);
-                (submission, frame)
-            })
-            .collect();
+        let encoded: Vec<_> = batch.into_iter().map(|submission| (submission.request.encode(0), submission)).collect();
         self.shared.input(|machine, actions| {
-            let submit = |(Submission { request, watcher, on_reply }, frame)| {
+            let submit = |(frame, Submission { request, watcher, on_reply })| {
                 Ticket(machine.submit(&request, frame, on_reply, watcher, actions))
             };
             encoded.into_iter().map(submit).collect()
@@ -94,7 +134,7 @@ impl Session for NativeSession {
     }
 
     fn id(&self) -> i64 {
-        self.shared.id.load(Ordering::Acquire)
+        self.shared.state.lock().machine.session_id()
     }
 
     fn password(&self) -> Vec<u8> {
@@ -103,18 +143,16 @@ impl Session for NativeSession {
     }
 
     fn timeout(&self) -> Duration {
-        Duration::from_millis(self.shared.timeout_ms.load(Ordering::Acquire))
+        self.shared.state.lock().machine.timeout()
     }
 
     fn connection(&self) -> u64 {
-        self.shared.connection.load(Ordering::Acquire)
+        let state = self.shared.state.lock();
+        if state.machine.is_alive() { state.machine.connection() } else { 0 }
     }
 
     fn valid_until(&self) -> Option<Instant> {
-        match self.shared.valid_until.load(Ordering::Acquire) {
-            0 => None,
-            nanos => Some(self.shared.born + Duration::from_nanos(nanos)),
-        }
+        self.shared.state.lock().machine.valid_until()
     }
 
     fn last_error(&self) -> Option<Arc<io::Error>> {
@@ -122,7 +160,7 @@ impl Session for NativeSession {
     }
 
     fn is_ended(&self) -> bool {
-        self.shared.ended.load(Ordering::Acquire)
+        !self.shared.state.lock().machine.is_alive()
     }
 
     fn update_hosts(&self, hosts: &ConnectString) {

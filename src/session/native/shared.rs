@@ -2,11 +2,9 @@
 
 use std::{
     io,
+    net::{Shutdown, TcpStream},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -14,13 +12,13 @@ use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
 
 use crate::session::{
-    api::{OnReply, SessionConfig, SessionError, SessionObserver, Watcher},
+    api::{SessionConfig, SessionError, SessionObserver},
     machine::{
         Machine,
-        actions::{Actions, carry_out},
+        actions::{Action, carry_out},
     },
     servers::connect_string::ConnectString,
-    transport::{Closer, Transport, WriteHalf},
+    transport::{Transport, WriteHalf},
 };
 
 /// How long a thread that submits, or the one that reads, writes at most: its own requests and those of others. A
@@ -28,16 +26,12 @@ use crate::session::{
 const LONGEST_WRITE: Duration = Duration::from_millis(20);
 
 pub(super) struct Guarded {
-    pub(super) machine: Machine<OnReply, Watcher>,
+    pub(super) machine: Machine,
     /// Whether some thread is writing. It looks for more before it stops, and clears this under the same lock under
     /// which it found nothing more, so a request is either seen by it or written by the thread that submitted it.
     pub(super) writing: bool,
-    pub(super) closer: Option<Closer>,
-}
-
-pub(super) struct CurrentWriter {
-    pub(super) connection: u64,
-    pub(super) half: Option<Box<dyn WriteHalf>>,
+    /// The connection that there is, or that a server may still refuse.
+    pub(super) stream: Option<Arc<TcpStream>>,
 }
 
 pub(super) struct SessionShared {
@@ -45,7 +39,8 @@ pub(super) struct SessionShared {
     pub(super) transport: Arc<dyn Transport>,
     pub(super) observer: SessionObserver,
     pub(super) state: Mutex<Guarded>,
-    pub(super) writer: Mutex<CurrentWriter>,
+    /// The number of the connection, and its half for writing.
+    pub(super) writer: Mutex<Option<(u64, Box<dyn WriteHalf>)>>,
     /// The error that ended the last connection, or the last attempt at one.
     pub(super) last_error: Mutex<Option<Arc<io::Error>>>,
     /// Servers to use instead, from the next attempt on.
@@ -54,66 +49,28 @@ pub(super) struct SessionShared {
     pub(super) wake: Sender<()>,
     /// Disconnected when the reader thread has ended.
     pub(super) done: Receiver<()>,
-    pub(super) born: Instant,
-    pub(super) id: AtomicI64,
-    pub(super) connection: AtomicU64,
-    pub(super) timeout_ms: AtomicU64,
-    /// Nanoseconds since `born`; 0 for none.
-    pub(super) valid_until: AtomicU64,
-    pub(super) ended: AtomicBool,
-    /// How many watches the client was told of.
-    watches: AtomicUsize,
 }
 
 impl Guarded {
-    /// Ends the connection. The reader thread sees the end of the stream and does the rest.
+    /// Ends the connection: both halves fail at once. The reader thread sees the end of the stream and does the rest.
     pub(super) fn hang_up(&self) {
-        if let Some(closer) = &self.closer {
-            closer.close();
+        if let Some(stream) = &self.stream {
+            // An error means that the peer was faster.
+            let _ = stream.shutdown(Shutdown::Both);
         }
     }
 }
 
 impl SessionShared {
-    pub(super) fn new(
-        config: SessionConfig,
-        transport: Arc<dyn Transport>,
-        observer: SessionObserver,
-        wake: Sender<()>,
-        done: Receiver<()>,
-    ) -> SessionShared {
-        let now = Instant::now();
-        let machine = Machine::new(config.clone(), now);
-        let timeout_ms = millis(machine.timeout());
-        SessionShared {
-            config,
-            transport,
-            observer,
-            state: Mutex::new(Guarded { machine, writing: false, closer: None }),
-            writer: Mutex::new(CurrentWriter { connection: 0, half: None }),
-            last_error: Mutex::new(None),
-            new_hosts: Mutex::new(None),
-            wake,
-            done,
-            born: now,
-            id: AtomicI64::new(0),
-            connection: AtomicU64::new(0),
-            timeout_ms: AtomicU64::new(timeout_ms),
-            valid_until: AtomicU64::new(0),
-            ended: AtomicBool::new(false),
-            watches: AtomicUsize::new(0),
-        }
-    }
-
     /// Runs one input through the machine, carries out its actions, and writes the output.
-    pub(super) fn input<T>(
-        self: &Arc<Self>,
-        input: impl FnOnce(&mut Machine<OnReply, Watcher>, &mut Actions<OnReply, Watcher>) -> T,
-    ) -> T {
+    pub(super) fn input<T>(self: &Arc<Self>, input: impl FnOnce(&mut Machine, &mut Vec<Action>) -> T) -> T {
         let mut actions = Vec::new();
         let mut state = self.state.lock();
+        let watches = state.machine.watches();
         let result = input(&mut state.machine, &mut actions);
-        self.publish(&state.machine);
+        if state.machine.watches() != watches {
+            self.config.counters.watches.change(watches, state.machine.watches());
+        }
         let output = take_output(&mut state);
         drop(state);
         let carried_out = catch_unwind(AssertUnwindSafe(|| carry_out(actions, &self.observer)));
@@ -125,24 +82,6 @@ impl SessionShared {
             resume_unwind(panic);
         }
         result
-    }
-
-    /// Copies the values that are read without the lock.
-    fn publish(&self, machine: &Machine<OnReply, Watcher>) {
-        let valid_until = machine.valid_until().map_or(0, |at| {
-            u64::try_from(at.saturating_duration_since(self.born).as_nanos()).unwrap_or(u64::MAX).max(1)
-        });
-        self.id.store(machine.session_id(), Ordering::Release);
-        self.connection.store(if machine.is_alive() { machine.connection() } else { 0 }, Ordering::Release);
-        self.timeout_ms.store(millis(machine.timeout()), Ordering::Release);
-        self.valid_until.store(valid_until, Ordering::Release);
-        self.ended.store(!machine.is_alive(), Ordering::Release);
-        let (watches, before) = (machine.watches(), self.watches.load(Ordering::Relaxed));
-        if watches != before {
-            // Under the lock under which the machine is, so no other thread does so at the same time.
-            self.watches.store(watches, Ordering::Relaxed);
-            self.config.counters.watches.change(before, watches);
-        }
     }
 
     /// Writes for a while, and leaves the rest to another thread. The caller has set `writing`.
@@ -173,7 +112,7 @@ impl SessionShared {
                 self.write_failed(&mut state, output.connection, &error);
             }
             output = take_output(&mut state)?;
-            if until.is_some_and(|until| output.taken >= until) {
+            if until.is_some_and(|until| Instant::now() >= until) {
                 return Some(output);
             }
         }
@@ -182,14 +121,13 @@ impl SessionShared {
     /// `true`: all of it is written.
     fn write_once(&self, output: &mut Output, until: Option<Instant>) -> io::Result<bool> {
         let mut writer = self.writer.lock();
-        let is_current = output.connection == writer.connection;
-        let Some(half) = writer.half.as_mut().filter(|_| is_current) else {
+        let Some((_, half)) = writer.as_mut().filter(|(connection, _)| *connection == output.connection) else {
             // That connection is gone, and its requests have been answered.
             return Ok(true);
         };
-        let rest = output.bytes.get(output.written..).unwrap_or_default();
-        output.written += half.write(rest, until.map_or(output.deadline, |until| until.min(output.deadline)))?;
-        if output.written >= output.bytes.len() {
+        let written = half.write(&output.bytes, until.map_or(output.deadline, |until| until.min(output.deadline)))?;
+        output.bytes.drain(..written.min(output.bytes.len()));
+        if output.bytes.is_empty() {
             return Ok(true);
         }
         if until.is_some_and(|until| until < output.deadline) { Ok(false) } else { Err(does_not_take()) }
@@ -216,11 +154,9 @@ impl SessionShared {
 }
 
 struct Output {
+    /// The bytes that are not written yet.
     bytes: Vec<u8>,
-    /// How many of the bytes are written.
-    written: usize,
     connection: u64,
-    taken: Instant,
     /// A peer that takes nothing for a third of the session timeout is dead.
     deadline: Instant,
 }
@@ -232,15 +168,10 @@ fn take_output(state: &mut Guarded) -> Option<Output> {
     let mut bytes = Vec::new();
     state.machine.take_output(&mut bytes);
     state.writing = true;
-    let taken = Instant::now();
-    let deadline = taken + state.machine.timeout() / 3;
-    Some(Output { bytes, written: 0, connection: state.machine.connection(), taken, deadline })
+    let deadline = Instant::now() + state.machine.timeout() / 3;
+    Some(Output { bytes, connection: state.machine.connection(), deadline })
 }
 
 pub(super) fn does_not_take() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the peer does not take what is sent to it")
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -62,15 +62,11 @@ impl FromStr for ConnectString {
 
 impl fmt::Display for ConnectString {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (position, (host, port)) in self.hosts.iter().enumerate() {
-            let comma = if position == 0 { "" } else { "," };
-            if host.contains(':') {
-                write!(f, "{comma}[{host}]:{port}")?;
-            } else {
-                write!(f, "{comma}{host}:{port}")?;
-            }
-        }
-        f.write_str(&self.chroot)
+        let server = |(host, port): &(String, u16)| {
+            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+        };
+        let servers: Vec<String> = self.hosts.iter().map(server).collect();
+        write!(f, "{}{}", servers.join(","), self.chroot)
     }
 }
 

@@ -1,5 +1,6 @@
-//! The servers, the addresses of their names, and which one comes next.
+//! The servers, the addresses of their names, which one comes next, and why none could be reached.
 
+pub(crate) mod connect_errors;
 pub(crate) mod connect_string;
 pub(crate) mod resolver;
 pub(crate) mod rotation;

@@ -12,14 +12,13 @@ use std::{
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use parking_lot::Mutex;
 
+use super::connect_errors::ConnectErrors;
+
 /// How long a round waits for the look-ups that it has begun, all together.
 const LOOK_UP_LIMIT: Duration = Duration::from_secs(1);
 
 /// Resolves a name; may block for long.
 pub(crate) type Resolve = Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
-
-/// A name and a port.
-type Host = (String, u16);
 
 /// The addresses that the servers' names had when they last resolved. A client gives them to each of its sessions, because
 /// a session that begins while the name service is down has no other way to the servers.
@@ -34,7 +33,7 @@ type Host = (String, u16);
 /// }
 /// ```
 #[derive(Debug, Default)]
-pub struct KnownAddresses(Mutex<HashMap<Host, Known>>);
+pub struct KnownAddresses(Mutex<HashMap<(String, u16), Known>>);
 
 #[derive(Debug)]
 struct Known {
@@ -44,20 +43,20 @@ struct Known {
 }
 
 impl KnownAddresses {
-    fn of(&self, host: &Host) -> Vec<SocketAddr> {
+    fn of(&self, host: &(String, u16)) -> Vec<SocketAddr> {
         self.0.lock().get(host).map(|known| known.addresses.clone()).unwrap_or_default()
     }
 
     /// Remembers an answer, unless a look-up that began later has answered: a session that was given up may still wait
     /// for one that it began before the current session.
-    fn learn(&self, host: &Host, asked: Instant, addresses: &[SocketAddr]) {
+    fn learn(&self, host: &(String, u16), asked: Instant, addresses: &[SocketAddr]) {
         let mut known = self.0.lock();
         if known.get(host).is_none_or(|known| known.asked <= asked) {
             known.insert(host.clone(), Known { asked, addresses: addresses.to_vec() });
         }
     }
 
-    fn retain(&self, hosts: &[Host]) {
+    fn retain(&self, hosts: &[(String, u16)]) {
         self.0.lock().retain(|host, _| hosts.contains(host));
     }
 }
@@ -66,57 +65,47 @@ impl KnownAddresses {
 pub(crate) struct Names {
     resolve: Resolve,
     /// One for each name at most, on a thread of its own.
-    under_way: HashMap<Host, LookUp>,
+    under_way: HashMap<(String, u16), LookUp>,
     /// For names that do not resolve now.
     known: Arc<KnownAddresses>,
-    /// Which names had no address in the last round, and why.
-    unresolved: Vec<(String, String)>,
 }
 
 struct LookUp {
     asked: Instant,
     answer: Receiver<io::Result<Vec<SocketAddr>>>,
-    /// Whether a round has waited for it before. It may take minutes, so no round waits for it again.
-    is_late: bool,
 }
 
 impl Names {
     pub(crate) fn new(resolve: Resolve, known: Arc<KnownAddresses>) -> Names {
-        Names { resolve, under_way: HashMap::new(), known, unresolved: Vec::new() }
+        Names { resolve, under_way: HashMap::new(), known }
     }
 
-    /// The current addresses of the servers, or if they do not come in time, the last known ones.
-    pub(crate) fn look_up(&mut self, hosts: &[Host]) -> Vec<(String, SocketAddr)> {
+    /// The current addresses of the servers, or if they do not come in time, the last known ones. Notes which names have
+    /// none.
+    pub(crate) fn look_up(&mut self, hosts: &[(String, u16)], errors: &mut ConnectErrors) -> Vec<(String, SocketAddr)> {
         for host in hosts {
             if literal(host).is_none() && !self.under_way.contains_key(host) {
                 self.begin(host);
             }
         }
-        let deadline = Instant::now() + LOOK_UP_LIMIT;
-        self.unresolved.clear();
         let mut found = Vec::new();
         for host in hosts {
             let addresses = match literal(host) {
                 Some(address) => vec![address],
-                None => self.addresses(host, deadline),
+                None => self.addresses(host, errors),
             };
             found.extend(addresses.into_iter().map(|address| (host.0.clone(), address)));
         }
         found
     }
 
-    /// Which names the last look-up found no address for, and why.
-    pub(crate) fn unresolved(&self) -> &[(String, String)] {
-        &self.unresolved
-    }
-
     /// Forgets all but these hosts.
-    pub(crate) fn retain(&mut self, hosts: &[Host]) {
+    pub(crate) fn retain(&mut self, hosts: &[(String, u16)]) {
         self.known.retain(hosts);
         self.under_way.retain(|host, _| hosts.contains(host));
     }
 
-    fn begin(&mut self, host: &Host) {
+    fn begin(&mut self, host: &(String, u16)) {
         let asked = Instant::now();
         let (sender, answer) = bounded(1);
         let (resolve, name) = (self.resolve.clone(), host.clone());
@@ -125,19 +114,18 @@ impl Names {
             let _ = sender.send(resolve(&name.0, name.1));
         };
         match std::thread::Builder::new().name("zk-resolver".into()).spawn(run) {
-            Ok(_) => _ = self.under_way.insert(host.clone(), LookUp { asked, answer, is_late: false }),
+            Ok(_) => _ = self.under_way.insert(host.clone(), LookUp { asked, answer }),
             Err(error) => log::warn!("no thread to resolve {}: {error}", host.0),
         }
     }
 
-    fn addresses(&mut self, host: &Host, deadline: Instant) -> Vec<SocketAddr> {
-        let Some(look_up) = self.under_way.get_mut(host) else {
+    fn addresses(&mut self, host: &(String, u16), errors: &mut ConnectErrors) -> Vec<SocketAddr> {
+        let Some(look_up) = self.under_way.get(host) else {
             return self.known.of(host);
         };
         let asked = look_up.asked;
-        let deadline = if look_up.is_late { Instant::now() } else { deadline };
-        let answer = look_up.answer.recv_deadline(deadline);
-        look_up.is_late = true;
+        // A look-up may take minutes: only the round that has begun it waits for it.
+        let answer = look_up.answer.recv_deadline(asked + LOOK_UP_LIMIT);
         if !matches!(answer, Err(RecvTimeoutError::Timeout)) {
             self.under_way.remove(host);
         }
@@ -153,13 +141,13 @@ impl Names {
         };
         // Each round says so again; the code that looks after the connection warns once.
         log::debug!("{} {why}", host.0);
-        self.unresolved.push((host.0.clone(), why));
+        errors.unresolved(&host.0, &why);
         self.known.of(host)
     }
 }
 
 /// The address of a host that needs no look-up.
-fn literal(host: &Host) -> Option<SocketAddr> {
+fn literal(host: &(String, u16)) -> Option<SocketAddr> {
     host.0.parse::<IpAddr>().ok().map(|address| SocketAddr::new(address, host.1))
 }
 
@@ -171,7 +159,7 @@ mod tests {
     use super::*;
     use crate::machine::{Machine, since};
 
-    fn hosts(names: &[&str]) -> Vec<Host> {
+    fn hosts(names: &[&str]) -> Vec<(String, u16)> {
         names.iter().map(|name| ((*name).to_owned(), 7)).collect()
     }
 
@@ -179,8 +167,12 @@ mod tests {
         Names::new(Arc::new(resolve), Arc::default())
     }
 
-    fn found(names: &mut Names, hosts: &[Host]) -> Vec<String> {
-        names.look_up(hosts).into_iter().map(|(name, address)| format!("{name}={address}")).collect()
+    fn found(names: &mut Names, hosts: &[(String, u16)]) -> Vec<String> {
+        names
+            .look_up(hosts, &mut ConnectErrors::default())
+            .into_iter()
+            .map(|(name, address)| format!("{name}={address}"))
+            .collect()
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Which server to try next, for how long, and when to pause: never a spin, never longer than a second.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr, time::Duration};
 
-use super::resolver::Names;
+use super::{connect_errors::ConnectErrors, resolver::Names};
 
 /// A first attempt gets no more than this, so that a dead server does not hold up the living ones.
 const FIRST_LIMIT: Duration = Duration::from_secs(1);
@@ -35,6 +35,8 @@ pub(crate) struct Rotation {
     in_round: bool,
     failed_rounds: u32,
     longest: Duration,
+    /// Since the last connection.
+    pub(crate) errors: ConnectErrors,
 }
 
 impl Rotation {
@@ -55,6 +57,7 @@ impl Rotation {
             in_round: false,
             failed_rounds: 0,
             longest,
+            errors: ConnectErrors::default(),
         };
         rotation.set_hosts(hosts);
         rotation
@@ -71,14 +74,9 @@ impl Rotation {
         self.failed_rounds = 0;
     }
 
-    /// Which names have no address, and why; as of the last round.
-    pub(crate) fn unresolved(&self) -> &[(String, String)] {
-        self.names.unresolved()
-    }
-
-    /// Whether the last round had nowhere to go.
-    pub(crate) fn has_no_address(&self) -> bool {
-        self.addresses == 0
+    /// If the last round had nowhere to go: why.
+    pub(crate) fn why_no_address(&self) -> Option<io::Error> {
+        if self.addresses == 0 { self.errors.of_names() } else { None }
     }
 
     /// The next step. Names are resolved anew at the start of each round.
@@ -101,7 +99,7 @@ impl Rotation {
 
     fn begin_round(&mut self) {
         let (later, sooner) = self.hosts.split_at(self.next_host.min(self.hosts.len()));
-        let mut round = self.names.look_up(&[sooner, later].concat());
+        let mut round = self.names.look_up(&[sooner, later].concat(), &mut self.errors);
         self.next_host = (self.next_host + 1) % self.hosts.len().max(1);
         self.addresses = round.len();
         round.reverse();
@@ -121,6 +119,7 @@ impl Rotation {
     /// accepts and hangs up would be tried thousands of times a second.
     pub(crate) fn connection_ended(&mut self, lasted: Duration) {
         self.failed_rounds = 0;
+        self.errors = ConnectErrors::default();
         if lasted >= LASTING {
             self.in_round = false;
         }
@@ -129,7 +128,7 @@ impl Rotation {
 
 #[cfg(test)]
 mod tests {
-    use std::{io, sync::Arc};
+    use std::sync::Arc;
 
     use super::*;
 

@@ -8,7 +8,7 @@ pub(crate) mod tls_config;
 
 use std::{
     io,
-    net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs},
+    net::{SocketAddr, TcpStream, ToSocketAddrs},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -35,7 +35,8 @@ pub(crate) trait Transport: Send + Sync + 'static {
 pub(crate) struct Connection {
     pub(crate) reader: Box<dyn ReadHalf>,
     pub(crate) writer: Box<dyn WriteHalf>,
-    pub(crate) closer: Closer,
+    /// Shut down, it fails both halves at once, from any thread.
+    pub(crate) stream: Arc<TcpStream>,
 }
 
 /// The half of the thread that reads.
@@ -48,21 +49,6 @@ pub(crate) trait ReadHalf: Send {
 pub(crate) trait WriteHalf: Send {
     /// Writes what the peer takes until then, and says how much that was. Tries once even if the time is up.
     fn write(&mut self, bytes: &[u8], until: Instant) -> io::Result<usize>;
-}
-
-/// Ends a connection from any thread; both halves fail at once.
-#[derive(Clone)]
-pub(crate) struct Closer(Arc<TcpStream>);
-
-impl Closer {
-    pub(super) fn new(stream: Arc<TcpStream>) -> Closer {
-        Closer(stream)
-    }
-
-    pub(crate) fn close(&self) {
-        // An error means that the peer was faster.
-        let _ = self.0.shutdown(Shutdown::Both);
-    }
 }
 
 /// The end of the connection instead of an answer, in whatever way it came, and what that may mean.

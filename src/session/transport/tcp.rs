@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Closer, Connection, ReadHalf, Transport, WriteHalf};
+use super::{Connection, ReadHalf, Transport, WriteHalf};
 
 /// Connecting takes no longer than this, whatever time is left for the handshake. A network that swallows packets makes
 /// the system ask again after 1, 3, 7, 15 s: one that has healed would be noticed that much later. A new attempt asks
@@ -30,15 +30,13 @@ impl Transport for Tcp {
         let stream = TcpStream::connect_timeout(&address, limit.clamp(Duration::from_millis(1), CONNECT_LIMIT))?;
         stream.set_nodelay(true)?;
         let stream = Arc::new(stream);
-        Ok(Connection {
-            reader: Box::new(TcpReader { stream: stream.clone(), timeout: Duration::MAX }),
-            writer: Box::new(TcpWriter { stream: stream.clone(), timeout: Duration::MAX }),
-            closer: Closer::new(stream),
-        })
+        let half = || Box::new(TcpHalf { stream: stream.clone(), timeout: Duration::MAX });
+        Ok(Connection { reader: half(), writer: half(), stream })
     }
 }
 
-struct TcpReader {
+/// For reading or for writing.
+struct TcpHalf {
     stream: Arc<TcpStream>,
     /// The time-out that the socket is set to.
     timeout: Duration,
@@ -48,17 +46,25 @@ struct TcpReader {
 /// may be that late. Setting it costs a system call, and under load the time left shrinks with every read.
 const SLACK: Duration = Duration::from_millis(20);
 
-fn is_far_off(set: Duration, wanted: Duration) -> bool {
-    set > wanted.saturating_add(SLACK.min(wanted / 8)) || set < wanted / 2
+impl TcpHalf {
+    /// Sets the time-out of the socket, unless it is about right.
+    fn set_timeout(
+        &mut self,
+        wanted: Duration,
+        set: fn(&TcpStream, Option<Duration>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let wanted = wanted.max(Duration::from_millis(1));
+        if self.timeout > wanted.saturating_add(SLACK.min(wanted / 8)) || self.timeout < wanted / 2 {
+            set(&self.stream, Some(wanted))?;
+            self.timeout = wanted;
+        }
+        Ok(())
+    }
 }
 
-impl ReadHalf for TcpReader {
+impl ReadHalf for TcpHalf {
     fn read(&mut self, buffer: &mut [u8], timeout: Duration) -> io::Result<Option<usize>> {
-        let timeout = timeout.max(Duration::from_millis(1));
-        if is_far_off(self.timeout, timeout) {
-            self.stream.set_read_timeout(Some(timeout))?;
-            self.timeout = timeout;
-        }
+        self.set_timeout(timeout, TcpStream::set_read_timeout)?;
         match (&*self.stream).read(buffer) {
             Ok(count) => Ok(Some(count)),
             Err(error) if is_timeout(&error) => Ok(None),
@@ -67,24 +73,14 @@ impl ReadHalf for TcpReader {
     }
 }
 
-struct TcpWriter {
-    stream: Arc<TcpStream>,
-    /// The time-out that the socket is set to.
-    timeout: Duration,
-}
-
-impl WriteHalf for TcpWriter {
+impl WriteHalf for TcpHalf {
     fn write(&mut self, bytes: &[u8], until: Instant) -> io::Result<usize> {
         let mut written = 0;
         if bytes.is_empty() {
             return Ok(0);
         }
         loop {
-            let timeout = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-            if is_far_off(self.timeout, timeout) {
-                self.stream.set_write_timeout(Some(timeout))?;
-                self.timeout = timeout;
-            }
+            self.set_timeout(until.saturating_duration_since(Instant::now()), TcpStream::set_write_timeout)?;
             match (&*self.stream).write(bytes.get(written..).unwrap_or_default()) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => written += count,

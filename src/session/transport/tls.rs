@@ -41,8 +41,6 @@ impl Tls {
     }
 }
 
-type TlsState = Arc<Mutex<ClientConnection>>;
-
 impl Transport for Tls {
     fn connect(
         &self,
@@ -54,13 +52,13 @@ impl Transport for Tls {
         let deadline = Instant::now() + limit;
         let name = ServerName::try_from(host.to_owned()).map_err(invalid_data)?;
         let mut tls = ClientConnection::new(self.config.clone(), name).map_err(invalid_data)?;
-        let Connection { mut reader, mut writer, closer, .. } = Tcp.connect(host, address, limit, is_over)?;
+        let Connection { mut reader, mut writer, stream } = Tcp.connect(host, address, limit, is_over)?;
         shake_hands(&mut tls, &mut *reader, &mut *writer, deadline, is_over)?;
         let state = Arc::new(Mutex::new(tls));
         Ok(Connection {
             reader: Box::new(TlsReader { tcp: reader, state: state.clone(), encrypted: Vec::new(), is_closed: false }),
             writer: Box::new(TlsWriter { tcp: writer, state, encrypted: Vec::new(), sent: 0, chunk: 0 }),
-            closer,
+            stream,
         })
     }
 }
@@ -116,7 +114,7 @@ fn send(tls: &mut ClientConnection, writer: &mut dyn WriteHalf, deadline: Instan
 
 struct TlsReader {
     tcp: Box<dyn ReadHalf>,
-    state: TlsState,
+    state: Arc<Mutex<ClientConnection>>,
     /// Received, but not taken by the state yet, which has limited room.
     encrypted: Vec<u8>,
     is_closed: bool,
@@ -168,20 +166,15 @@ impl TlsReader {
         self.encrypted.resize(CHUNK, 0);
         let received = self.tcp.read(&mut self.encrypted, timeout);
         self.encrypted.truncate(received.as_ref().map_or(0, |count| count.unwrap_or(0)));
-        match received? {
-            Some(0) => {
-                self.is_closed = true;
-                Ok(true)
-            }
-            Some(_) => Ok(true),
-            None => Ok(false),
-        }
+        let count = received?;
+        self.is_closed |= count == Some(0);
+        Ok(count.is_some())
     }
 }
 
 struct TlsWriter {
     tcp: Box<dyn WriteHalf>,
-    state: TlsState,
+    state: Arc<Mutex<ClientConnection>>,
     /// One chunk, encrypted.
     encrypted: Vec<u8>,
     /// How much of it is sent.

@@ -70,14 +70,9 @@ use crate::error::{Error, Result};
 #[must_use = "a configuration does nothing until it is given to a builder"]
 pub struct TlsConfig {
     roots: RootCertStore,
-    identity: Option<Identity>,
+    /// The client's own certificate with its chain, and the key.
+    identity: Option<(Vec<CertificateDer<'static>>, Arc<PrivateKeyDer<'static>>)>,
     hostname_verification: bool,
-}
-
-#[derive(Clone)]
-struct Identity {
-    chain: Vec<CertificateDer<'static>>,
-    key: Arc<PrivateKeyDer<'static>>,
 }
 
 impl Default for TlsConfig {
@@ -123,7 +118,7 @@ impl TlsConfig {
         let key = PrivateKeyDer::from_pem_slice(key.as_ref()).map_err(|_| {
             invalid("client_certificate_pem", "there is no private key in PEM form that is not encrypted")
         })?;
-        self.identity = Some(Identity { chain, key: Arc::new(key) });
+        self.identity = Some((chain, Arc::new(key)));
         Ok(self)
     }
 
@@ -162,7 +157,7 @@ impl TlsConfig {
             versions.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
         };
         let mut config = match &self.identity {
-            Some(Identity { chain, key }) => trust
+            Some((chain, key)) => trust
                 .with_client_auth_cert(chain.clone(), key.clone_key())
                 .map_err(|error| invalid("client_certificate_pem", error))?,
             None => trust.with_no_client_auth(),

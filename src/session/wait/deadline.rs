@@ -1,6 +1,6 @@
 //! The wait bound: until when a caller waits, and its cancel token.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, never, select_biased};
 
@@ -52,16 +52,12 @@ impl<'a> WaitBound<'a> {
         let never = never();
         // Nothing is ever sent there: the channel ends.
         let cancelled = self.cancel.map_or(&never, CancelToken::signal);
-        let Some(deadline) = self.deadline else {
-            select_biased! {
-                recv(channel) -> message => return message.map_err(|_| WaitEnd::Deadline),
-                recv(cancelled) -> _ => return Err(WaitEnd::Cancelled),
-            }
-        };
+        // A time beyond what the clock can count has no end.
+        let time = self.deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
         select_biased! {
             recv(channel) -> message => message.map_err(|_| WaitEnd::Deadline),
             recv(cancelled) -> _ => Err(WaitEnd::Cancelled),
-            default(deadline.saturating_duration_since(Instant::now())) => Err(WaitEnd::Deadline),
+            default(time) => Err(WaitEnd::Deadline),
         }
     }
 }

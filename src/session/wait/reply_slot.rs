@@ -19,7 +19,7 @@ use crate::session::api::Reply;
 enum Slot<T> {
     Empty,
     /// This thread sleeps, or is about to.
-    ReplyOutcome(Thread),
+    Waiting(Thread),
     Full(T),
     /// No reply comes any more: it was taken, or its sender is gone.
     Done,
@@ -49,7 +49,7 @@ impl<T> ReplySender<T> {
         let before = std::mem::replace(&mut *state, new);
         // The woken thread takes the lock first thing.
         drop(state);
-        if let Slot::ReplyOutcome(thread) = before {
+        if let Slot::Waiting(thread) = before {
             thread.unpark();
         }
     }
@@ -64,12 +64,12 @@ impl<T> Drop for ReplySender<T> {
 impl<T> ReplySlot<T> {
     pub(crate) fn try_take(&self) -> Option<T> {
         let mut state = self.0.lock();
-        match &*state {
-            Slot::Full(_) => match std::mem::replace(&mut *state, Slot::Done) {
-                Slot::Full(reply) => Some(reply),
-                _ => None,
-            },
-            _ => None,
+        match std::mem::replace(&mut *state, Slot::Done) {
+            Slot::Full(reply) => Some(reply),
+            before => {
+                *state = before;
+                None
+            }
         }
     }
 
@@ -96,11 +96,11 @@ impl<T> ReplySlot<T> {
                 let mut state = self.0.lock();
                 match *state {
                     Slot::Full(_) | Slot::Done => return None,
-                    Slot::Empty | Slot::ReplyOutcome(_) if over.is_some() => {
+                    Slot::Empty | Slot::Waiting(_) if over.is_some() => {
                         *state = Slot::Empty;
                         return over;
                     }
-                    Slot::Empty | Slot::ReplyOutcome(_) => *state = Slot::ReplyOutcome(thread::current()),
+                    Slot::Empty | Slot::Waiting(_) => *state = Slot::Waiting(thread::current()),
                 }
             }
             match bound.deadline {

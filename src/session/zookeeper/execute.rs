@@ -1,7 +1,7 @@
 //! One request as calls of the package, and the package's answers in this crate's types.
 
 use ::zookeeper::{
-    Acl as ZkAcl, CreateMode as ZkMode, Permission, Stat as ZkStat, WatchedEvent, ZkError, ZkResult, ZooKeeper,
+    Acl as ZkAcl, CreateMode as ZkMode, Permission, Stat as ZkStat, Watcher, ZkError, ZkResult, ZooKeeper,
 };
 
 use crate::{
@@ -13,13 +13,27 @@ use crate::{
     session::api::SessionError,
 };
 
-/// Called when a watch fires.
-pub(super) type OnEvent = Box<dyn Fn(WatchedEvent) + Send>;
-
 /// Carries out a request, except for `sync`. Blocks as long as the package does.
-pub(super) fn execute(handle: &ZooKeeper, request: &Request, on_event: Option<OnEvent>) -> ZkResult<Response> {
+pub(super) fn execute(
+    handle: &ZooKeeper,
+    request: &Request,
+    on_event: Option<impl Watcher + 'static>,
+) -> ZkResult<Response> {
     match request {
-        Request::Create { path, data, acl, mode, with_stat } => create(handle, path, data, acl, *mode, *with_stat),
+        Request::Create { path, data, acl, mode, with_stat } => {
+            let zk_mode = match *mode {
+                // With its own mode for containers the package makes a plain znode too, and does not say so.
+                CreateMode::Persistent | CreateMode::Container => ZkMode::Persistent,
+                CreateMode::Ephemeral => ZkMode::Ephemeral,
+                CreateMode::PersistentSequential => ZkMode::PersistentSequential,
+                CreateMode::EphemeralSequential => ZkMode::EphemeralSequential,
+                _ => return Err(ZkError::Unimplemented),
+            };
+            let path = handle.create(path, data.to_vec(), acl.iter().map(zk_acl).collect(), zk_mode)?;
+            // Created, but nothing is known about it: that is an unknown outcome.
+            let stat = if *with_stat { Some(stat(handle, &path).map_err(|_| ZkError::ConnectionLoss)?) } else { None };
+            Ok(Response::Created { path, stat })
+        }
         Request::Delete { path, version } => handle.delete(path, any(*version)).map(|()| Response::Done),
         Request::Exists { path, .. } => {
             let found = match on_event {
@@ -56,28 +70,6 @@ pub(super) fn execute(handle: &ZooKeeper, request: &Request, on_event: Option<On
         }
         _ => Err(ZkError::Unimplemented),
     }
-}
-
-fn create(
-    handle: &ZooKeeper,
-    path: &str,
-    data: &[u8],
-    acl: &[Acl],
-    mode: CreateMode,
-    with_stat: bool,
-) -> ZkResult<Response> {
-    let zk_mode = match mode {
-        // With its own mode for containers the package makes a plain znode too, and does not say so.
-        CreateMode::Persistent | CreateMode::Container => ZkMode::Persistent,
-        CreateMode::Ephemeral => ZkMode::Ephemeral,
-        CreateMode::PersistentSequential => ZkMode::PersistentSequential,
-        CreateMode::EphemeralSequential => ZkMode::EphemeralSequential,
-        _ => return Err(ZkError::Unimplemented),
-    };
-    let path = handle.create(path, data.to_vec(), acl.iter().map(zk_acl).collect(), zk_mode)?;
-    // Created, but nothing is known about it: that is an unknown outcome.
-    let stat = if with_stat { Some(stat(handle, &path).map_err(|_| ZkError::ConnectionLoss)?) } else { None };
-    Ok(Response::Created { path, stat })
 }
 
 fn stat(handle: &ZooKeeper, path: &str) -> ZkResult<Stat> {

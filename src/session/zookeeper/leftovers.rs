@@ -9,7 +9,7 @@ use crate::proto::{request::Request, response::Response, types::CreateMode};
 /// The ephemeral znodes that a session has created, or may have.
 #[derive(Debug, Default)]
 pub(super) struct Leftovers {
-    nodes: BTreeSet<String>,
+    pub(super) nodes: BTreeSet<String>,
     /// Full paths of sequential creates whose outcome is unknown, without the sequence number.
     doubts: BTreeSet<String>,
 }
@@ -38,10 +38,6 @@ impl Leftovers {
             }
             _ => {}
         }
-    }
-
-    pub(super) fn add(&mut self, path: String) {
-        self.nodes.insert(path);
     }
 
     /// Deletes everything that belongs to one of these sessions. Can be called again after an error.

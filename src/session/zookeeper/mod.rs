@@ -18,7 +18,10 @@ use super::{
     api::{Session, SessionConfig, SessionError, SessionFactory, SessionObserver, Submission, Ticket},
     servers::connect_string::ConnectString,
 };
-use crate::{base::threads::spawn, error::Result};
+use crate::{
+    base::{panics::caught, threads::spawn},
+    error::Result,
+};
 use shared::HandleShared;
 use worker::{Source, Worker};
 
@@ -148,10 +151,18 @@ impl SessionFactory for ZooKeeperSessionFactory {
     fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
         let shared = Arc::new(HandleShared::new(config, observer));
         let worker = Worker::new(shared.clone(), self.source.clone(), &self.probe_directory);
+        // Dropped if a thread cannot be had, which ends the other one.
+        let session = Arc::new(ZooKeeperSession { shared: shared.clone() });
         let watchdog = shared.clone();
+        spawn("zk-worker", move || {
+            // The session has not ended before the worker has let go of the handle. A panic ends it, too: no caller must wait
+            // for a thread that is gone.
+            caught("the worker of a session over the package zookeeper", || worker.run());
+            shared.expired();
+            shared.finished();
+        })?;
         spawn("zk-watchdog", move || watchdog.watch())?;
-        spawn("zk-worker", move || worker.run())?;
-        Ok(Arc::new(ZooKeeperSession { shared }))
+        Ok(session)
     }
 }
 
@@ -186,9 +197,7 @@ impl Session for ZooKeeperSession {
     fn withdraw(&self, ticket: Ticket) -> bool {
         let taken = {
             let mut state = self.shared.state.lock();
-            // Tickets are given in the order of the queue.
-            let index = state.queue.binary_search_by_key(&ticket.0, |queued| queued.ticket);
-            index.ok().map(|index| (state.queue.remove(index), state.watches.remove(&ticket.0)))
+            state.queue.remove(&ticket.0).map(|queued| (queued, state.watches.remove(&ticket.0)))
         };
         // Their contents are dropped here, outside of the lock.
         taken.is_some()
@@ -218,7 +227,7 @@ impl Session for ZooKeeperSession {
 
     fn valid_until(&self) -> Option<Instant> {
         let state = self.shared.state.lock();
-        if state.alive { state.liveness.valid_until() } else { None }
+        if state.ended.is_none() { state.liveness.valid_until() } else { None }
     }
 
     fn last_error(&self) -> Option<Arc<io::Error>> {
@@ -227,7 +236,7 @@ impl Session for ZooKeeperSession {
     }
 
     fn is_ended(&self) -> bool {
-        !self.shared.state.lock().alive
+        self.shared.state.lock().ended.is_some()
     }
 
     fn update_hosts(&self, _hosts: &ConnectString) {

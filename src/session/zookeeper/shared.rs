@@ -1,41 +1,21 @@
 //! The state that the callers, the worker and the watchdog of one session share.
 
-use std::{
-    io, mem,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{io, mem, time::Instant};
 
 use ::zookeeper::ZkState;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::state::{HandleState, QueuedRequest};
+use super::state::HandleState;
 use crate::{
     base::panics::caught,
-    proto::{request::Request, types::EventType},
     session::{
-        api::{OnReply, Reply, SessionConfig, SessionError, SessionEvent, SessionObserver, Watcher},
+        api::{SessionConfig, SessionError, SessionEvent, SessionObserver},
         machine::{
-            actions::{Actions, carry_out},
-            liveness::{Origin, longest_round_trip},
+            actions::{Action, carry_out},
+            liveness::Origin,
         },
     },
 };
-
-/// How long after a failed attempt to take the session up the next one follows, unless the handle reports something.
-const RETRY: Duration = Duration::from_millis(100);
-
-/// The next task of the worker.
-pub(super) enum WorkerTask {
-    /// Take the session up, over whatever connection the handle has now.
-    Connect,
-    /// Prove that the session lives.
-    Heartbeat,
-    /// Carry out the request with this ticket.
-    Request(u64, Request),
-    /// The session is over: clean up and end.
-    Leave,
-}
 
 /// The state is locked for moments, and never during a call. A thread that waits for a change is notified after the
 /// change was made under the lock: so no change is missed.
@@ -78,7 +58,7 @@ impl HandleShared {
 
     /// Runs callers' code. A panic there ends the session instead of the thread, which may be the handle's own: no
     /// caller must wait for a thread that is gone.
-    pub(super) fn carry_out(&self, actions: Actions<OnReply, Watcher>) {
+    pub(super) fn carry_out(&self, actions: Vec<Action>) {
         if caught("a callback of the session", || carry_out(actions, &self.observer)).is_none() {
             self.expired();
         }
@@ -107,7 +87,7 @@ impl HandleShared {
         let mut state = self.state.lock();
         loop {
             let now = Instant::now();
-            if state.alive && state.handle_closed {
+            if state.ended.is_none() && state.handle_closed {
                 // The handle does not come back: the session cannot be used any more.
                 MutexGuard::unlocked(&mut state, || self.expired());
             } else if let Some(why) = state.liveness.why_dead(now).filter(|_| state.is_up()) {
@@ -122,7 +102,8 @@ impl HandleShared {
                 MutexGuard::unlocked(&mut state, || self.carry_out(outbox));
             } else if state.is_finished {
                 return;
-            } else if let Some(at) = state.next_timer() {
+            } else if state.is_up() {
+                let at = state.liveness.next_timer();
                 let _ = self.news.wait_until(&mut state, at);
             } else {
                 self.news.wait(&mut state);
@@ -130,96 +111,9 @@ impl HandleShared {
         }
     }
 
-    // From here on: for the worker.
-
-    /// Waits for something to do.
-    pub(super) fn next_task(&self) -> WorkerTask {
-        let mut state = self.state.lock();
-        loop {
-            if !state.alive {
-                return WorkerTask::Leave;
-            }
-            if !state.up {
-                if Instant::now() >= state.next_attempt {
-                    return WorkerTask::Connect;
-                }
-                let at = state.next_attempt;
-                let _ = self.work.wait_until(&mut state, at);
-                continue;
-            }
-            if mem::take(&mut state.heartbeat_due) {
-                return WorkerTask::Heartbeat;
-            }
-            if let Some(QueuedRequest { ticket, request, on_reply }) = state.queue.pop_front() {
-                state.current = Some((ticket, on_reply));
-                return WorkerTask::Request(ticket, request);
-            }
-            self.work.wait(&mut state);
-        }
-    }
-
-    /// Waits before the worker tries something again, unless it is woken.
-    pub(super) fn pause(&self) {
-        let mut state = self.state.lock();
-        let _ = self.work.wait_for(&mut state, RETRY);
-    }
-
-    /// An attempt to take the session up has failed.
-    pub(super) fn not_connected(&self, error: io::Error) {
-        log::debug!("the handle does not take the session up: {error}");
-        let mut state = self.state.lock();
-        state.last_error = Some(Arc::new(error));
-        state.next_attempt = Instant::now() + RETRY;
-    }
-
-    /// The session was taken up over this connection of the handle: it owned the probe after the question was sent.
-    pub(super) fn connected(&self, epoch: u64, owner: i64, sent: Instant) {
-        let mut state = self.state.lock();
-        // Lost again meanwhile: the next attempt asks anew.
-        if state.alive && epoch == state.epoch {
-            state.connected(owner, sent, self.config.session_timeout);
-            self.news.notify_all();
-        }
-    }
-
     pub(super) fn disconnected(&self, cause: io::Error) {
         self.state.lock().disconnected(cause);
         self.news.notify_all();
-    }
-
-    pub(super) fn heartbeat_answered(&self, sent: Instant) {
-        let now = Instant::now();
-        let mut state = self.state.lock();
-        // Only the worker takes the session up: it was up all the time.
-        if state.is_up() {
-            state.liveness.received(now);
-            state.liveness.heartbeat_answered(sent, now);
-            let took = now.saturating_duration_since(sent);
-            self.config.counters.heartbeat_answered(took, took > longest_round_trip(self.config.session_timeout));
-        }
-    }
-
-    /// Takes the reply to the request under way. Across the end of a connection it is unknown in which session it was
-    /// carried out: its outcome counts as unknown then, which was told already.
-    pub(super) fn replied(&self, request: &Request, reply: Reply) {
-        if matches!(reply, Err(SessionError::ConnectionLoss(_))) {
-            return self.disconnected(lost());
-        }
-        let mut actions = Vec::new();
-        {
-            let mut state = self.state.lock();
-            let Some((ticket, on_reply)) = state.current.take() else { return };
-            state.liveness.received(Instant::now());
-            state.book_watch(ticket, request, &reply, on_reply, &mut actions);
-        }
-        self.carry_out(actions);
-    }
-
-    /// A watch fired, on the handle's event thread.
-    pub(super) fn fired(&self, ticket: u64, event: EventType) {
-        let mut actions = Vec::new();
-        self.state.lock().fired(ticket, event, &mut actions);
-        self.carry_out(actions);
     }
 
     /// The worker has ended.
@@ -229,14 +123,14 @@ impl HandleShared {
     }
 }
 
-fn lost() -> io::Error {
+pub(super) fn lost() -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, "the handle lost its connection")
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::thread;
+    use std::{sync::Arc, thread, time::Duration};
 
     use crossbeam_channel::unbounded;
 
@@ -254,11 +148,12 @@ mod tests {
         let shared = HandleShared::new(&config(), observer);
         thread::scope(|scope| {
             scope.spawn(|| shared.watch());
-            shared.connected(0, 7, Instant::now());
+            shared.state.lock().connected(7, Instant::now(), shared.config.session_timeout);
+            shared.news.notify_all();
             let longest = Duration::from_secs(20);
             assert!(matches!(told.recv_timeout(longest), Ok(SessionEvent::Connected { .. })));
             assert_eq!(told.recv_timeout(longest), Ok(SessionEvent::Expired));
-            assert!(!shared.state.lock().alive);
+            assert!(shared.state.lock().ended.is_some());
             shared.finished();
         });
     }

@@ -1,7 +1,7 @@
 //! The state of a session over a handle: what is queued, watched and told.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     io, mem,
     sync::Arc,
     time::{Duration, Instant},
@@ -15,40 +15,29 @@ use crate::{
     session::{
         api::{OnReply, Reply, SessionError, SessionEvent, Submission, Ticket, WatchEvent, Watcher},
         machine::{
-            actions::{Action, Actions},
+            actions::Action,
             liveness::{Liveness, Origin},
         },
     },
 };
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WatchStage {
-    /// The request is queued or with the handle; an event that was faster than the reply waits here.
-    Requested { early: Option<EventType> },
-    /// In place until the connection ends; this event is told then, because later changes go unseen.
-    Armed { unseen: EventType },
-}
-
 pub(super) struct Watched {
-    stage: WatchStage,
     watcher: Watcher,
-}
-
-pub(super) struct QueuedRequest {
-    pub(super) ticket: u64,
-    pub(super) request: Request,
-    pub(super) on_reply: OnReply,
+    /// While the request is queued or with the handle: an event that was faster than the reply waits here.
+    early: Option<EventType>,
+    /// Once the watch is in place: this event is told when the connection ends, because later changes go unseen.
+    unseen: Option<EventType>,
 }
 
 pub(super) struct HandleState {
-    pub(super) alive: bool,
-    /// The error of every request once it is not alive.
-    pub(super) end: SessionError,
+    /// The error of every request once the session has ended.
+    pub(super) ended: Option<SessionError>,
     pub(super) id: i64,
     pub(super) up: bool,
     pub(super) connections: u64,
     pub(super) next_ticket: u64,
-    pub(super) queue: VecDeque<QueuedRequest>,
+    /// Requests by their tickets, which are given in the order of submission.
+    pub(super) queue: BTreeMap<u64, (Request, OnReply)>,
     /// The request that the handle works on. Taken away when the connection ends.
     pub(super) current: Option<(u64, OnReply)>,
     /// Counts the ends of the handle's connections.
@@ -64,7 +53,7 @@ pub(super) struct HandleState {
     pub(super) liveness: Liveness,
     pub(super) watches: BTreeMap<u64, Watched>,
     /// The actions that the watchdog alone hands out, so that they stay in order.
-    pub(super) outbox: Actions<OnReply, Watcher>,
+    pub(super) outbox: Vec<Action>,
     pub(super) last_error: Option<Arc<io::Error>>,
 }
 
@@ -72,13 +61,12 @@ impl HandleState {
     pub(super) fn new(timeout: Duration) -> HandleState {
         let now = Instant::now();
         HandleState {
-            alive: true,
-            end: SessionError::Expired,
+            ended: None,
             id: 0,
             up: false,
             connections: 0,
             next_ticket: 1,
-            queue: VecDeque::new(),
+            queue: BTreeMap::new(),
             current: None,
             epoch: 0,
             handshake: None,
@@ -94,26 +82,22 @@ impl HandleState {
     }
 
     pub(super) fn is_up(&self) -> bool {
-        self.alive && self.up
+        self.ended.is_none() && self.up
     }
 
-    pub(super) fn next_timer(&self) -> Option<Instant> {
-        self.is_up().then(|| self.liveness.next_timer())
-    }
-
-    pub(super) fn submit(&mut self, submission: Submission, actions: &mut Actions<OnReply, Watcher>) -> Ticket {
+    pub(super) fn submit(&mut self, submission: Submission, actions: &mut Vec<Action>) -> Ticket {
         let Submission { request, watcher, on_reply } = submission;
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        if !self.alive {
-            actions.push(Action::Complete(on_reply, Err(self.end.clone())));
+        if let Some(error) = &self.ended {
+            actions.push(Action::Complete(on_reply, Err(error.clone())));
             actions.extend(watcher.map(Action::DropWatcher));
             return Ticket(ticket);
         }
         if let (Some(_), Some(watcher)) = (request.watch_table(), watcher) {
-            self.watches.insert(ticket, Watched { stage: WatchStage::Requested { early: None }, watcher });
+            self.watches.insert(ticket, Watched { watcher, early: None, unseen: None });
         }
-        self.queue.push_back(QueuedRequest { ticket, request, on_reply });
+        self.queue.insert(ticket, (request, on_reply));
         Ticket(ticket)
     }
 
@@ -129,14 +113,12 @@ impl HandleState {
         self.liveness.heartbeat_answered(sent, now);
         let connection = self.connections;
         if connection > 1 {
-            self.watches.retain(|_, Watched { stage, watcher }| {
-                let (event, is_kept) = match *stage {
-                    // The package does not set it again.
-                    WatchStage::Armed { unseen } => (WatchEvent::Node { event: unseen, connection }, false),
-                    WatchStage::Requested { .. } => (WatchEvent::Reconnected { connection }, true),
-                };
+            self.watches.retain(|_, Watched { watcher, unseen, .. }| {
+                // The package does not set a watch again.
+                let changed = unseen.map(|event| WatchEvent::Node { event, connection });
+                let event = changed.unwrap_or(WatchEvent::Reconnected { connection });
                 self.outbox.push(Action::Notify(watcher.clone(), event));
-                is_kept
+                unseen.is_none()
             });
         }
         let event = SessionEvent::Connected { connection, read_only: false };
@@ -161,63 +143,44 @@ impl HandleState {
         self.outbox.push(Action::Raise(SessionEvent::Disconnected));
     }
 
-    pub(super) fn book_watch(
-        &mut self,
-        ticket: u64,
-        request: &Request,
-        reply: &Reply,
-        on_reply: OnReply,
-        actions: &mut Actions<OnReply, Watcher>,
-    ) {
-        actions.push(Action::Complete(on_reply, reply.clone()));
-        let Some(watched) = self.watches.get_mut(&ticket) else { return };
-        let WatchStage::Requested { early } = watched.stage else { return };
+    /// The watch that the request under way leaves, if the reply says so: the event that came before the reply is told.
+    pub(super) fn book_watch(&mut self, ticket: u64, request: &Request, reply: &Reply) -> Option<Action> {
+        let watched = self.watches.get_mut(&ticket)?;
         let is_left = match reply {
             // `exists` alone leaves a watch on a znode that is not there.
             Err(SessionError::Server(ErrorCode::NoNode)) => matches!(request, Request::Exists { .. }),
             reply => reply.is_ok(),
         };
         if !is_left {
-            actions.extend(self.watches.remove(&ticket).map(|watched| Action::DropWatcher(watched.watcher)));
-            return;
+            return self.watches.remove(&ticket).map(|watched| Action::DropWatcher(watched.watcher));
         }
         let is_of_children = matches!(request, Request::GetChildren { .. });
-        let unseen = if is_of_children { EventType::NodeChildrenChanged } else { EventType::NodeDataChanged };
-        watched.stage = WatchStage::Armed { unseen };
-        if let Some(event) = early {
-            self.fired(ticket, event, actions);
-        }
+        watched.unseen = Some(if is_of_children { EventType::NodeChildrenChanged } else { EventType::NodeDataChanged });
+        watched.early.and_then(|event| self.fired(ticket, event))
     }
 
-    pub(super) fn fired(&mut self, ticket: u64, event: EventType, actions: &mut Actions<OnReply, Watcher>) {
-        let Some(watched) = self.watches.get_mut(&ticket) else { return };
-        if let WatchStage::Requested { early } = &mut watched.stage {
-            early.get_or_insert(event);
-            return;
+    pub(super) fn fired(&mut self, ticket: u64, event: EventType) -> Option<Action> {
+        let watched = self.watches.get_mut(&ticket)?;
+        if watched.unseen.is_none() {
+            watched.early.get_or_insert(event);
+            return None;
         }
-        if let Some(watched) = self.watches.remove(&ticket) {
-            let event = WatchEvent::Node { event, connection: self.connections };
-            actions.push(Action::Notify(watched.watcher, event));
-        }
+        let event = WatchEvent::Node { event, connection: self.connections };
+        self.watches.remove(&ticket).map(|watched| Action::Notify(watched.watcher, event))
     }
 
-    pub(super) fn end(
-        &mut self,
-        error: SessionError,
-        event: Option<SessionEvent>,
-    ) -> (Actions<OnReply, Watcher>, Actions<OnReply, Watcher>) {
-        if !self.alive {
+    pub(super) fn end(&mut self, error: SessionError, event: Option<SessionEvent>) -> (Vec<Action>, Vec<Action>) {
+        if self.ended.is_some() {
             return (Vec::new(), Vec::new());
         }
-        self.alive = false;
-        self.end = error.clone();
+        self.ended = Some(error.clone());
         // Watchers are told of the end alone: events that were not handed out yet are dropped.
-        let (mut actions, dropped): (Actions<OnReply, Watcher>, Vec<_>) =
+        let (mut actions, dropped): (Vec<Action>, Vec<_>) =
             mem::take(&mut self.outbox).into_iter().partition(|action| matches!(action, Action::Complete(..)));
         let watchers = mem::take(&mut self.watches);
         actions.extend(watchers.into_values().map(|watched| Action::Notify(watched.watcher, WatchEvent::Ended)));
         let current = self.current.take().map(|(_, on_reply)| on_reply);
-        let waiting = current.into_iter().chain(self.queue.drain(..).map(|queued| queued.on_reply));
+        let waiting = current.into_iter().chain(mem::take(&mut self.queue).into_values().map(|(_, on_reply)| on_reply));
         actions.extend(waiting.map(|on_reply| Action::Complete(on_reply, Err(error.clone()))));
         self.outbox.extend(event.map(Action::Raise));
         (actions, dropped)
@@ -260,7 +223,7 @@ mod tests {
         Request::GetData { path: "/a".into(), watch: true }
     }
 
-    fn notified(actions: Actions<OnReply, Watcher>) -> Vec<WatchEvent> {
+    fn notified(actions: impl IntoIterator<Item = Action>) -> Vec<WatchEvent> {
         let events = actions.into_iter().filter_map(|action| match action {
             Action::Notify(_, event) => Some(event),
             _ => None,
@@ -287,12 +250,9 @@ mod tests {
     #[test]
     fn an_event_that_is_faster_than_the_reply_comes_after_it() {
         let (mut state, ticket) = watching(get_data());
-        let mut actions = Vec::new();
-        state.fired(ticket, EventType::NodeDeleted, &mut actions);
-        assert!(actions.is_empty());
-        state.book_watch(ticket, &get_data(), &data(), Box::new(|_| {}), &mut actions);
-        assert!(matches!(actions.first(), Some(Action::Complete(..))));
-        assert_eq!(notified(actions), [WatchEvent::Node { event: EventType::NodeDeleted, connection: 1 }]);
+        assert!(state.fired(ticket, EventType::NodeDeleted).is_none());
+        let fired = state.book_watch(ticket, &get_data(), &data());
+        assert_eq!(notified(fired), [WatchEvent::Node { event: EventType::NodeDeleted, connection: 1 }]);
         assert!(state.watches.is_empty());
     }
 
@@ -301,7 +261,7 @@ mod tests {
         for (request, watched) in [(get_data(), 0), (Request::Exists { path: "/a".into(), watch: true }, 1)] {
             let (mut state, ticket) = watching(request.clone());
             let no_node = Err(SessionError::Server(ErrorCode::NoNode));
-            state.book_watch(ticket, &request, &no_node, Box::new(|_| {}), &mut Vec::new());
+            state.book_watch(ticket, &request, &no_node);
             assert_eq!(state.watches.len(), watched);
         }
     }
@@ -350,10 +310,10 @@ mod tests {
     #[test]
     fn a_watch_that_outlives_its_connection_is_used_up_and_one_that_was_not_sent_yet_is_not() {
         let (mut state, ticket) = watching(get_data());
-        state.book_watch(ticket, &get_data(), &data(), Box::new(|_| {}), &mut Vec::new());
+        state.book_watch(ticket, &get_data(), &data());
         let list = Request::GetChildren { path: "/a".into(), watch: true, with_stat: false };
         let listed = submit(&mut state, list.clone());
-        state.book_watch(listed, &list, &Ok(Response::Done), Box::new(|_| {}), &mut Vec::new());
+        state.book_watch(listed, &list, &Ok(Response::Done));
         let queued = submit(&mut state, get_data());
         state.disconnected(io::ErrorKind::TimedOut.into());
         state.outbox.clear();

@@ -1,7 +1,7 @@
 //! The thread that calls the package, which may not return for as long as the network is gone.
 
 use std::{
-    io,
+    io, mem,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -9,18 +9,24 @@ use std::{
 use ::zookeeper::{Acl as ZkAcl, CreateMode as ZkMode, Subscription, WatchedEvent, ZkError, ZkResult, ZooKeeper};
 
 use super::{
-    execute::{OnEvent, execute, session_error},
+    execute::{execute, session_error},
     leftovers::Leftovers,
-    shared::{HandleShared, WorkerTask},
+    shared::{HandleShared, lost},
 };
 use crate::{
     base::panics::caught,
     proto::{request::Request, response::Response, types::EventType},
     session::{
         api::{SessionError, SessionEvent},
-        machine::liveness::Origin,
+        machine::{
+            actions::Action,
+            liveness::{Origin, longest_round_trip},
+        },
     },
 };
+
+/// How long after a failed attempt to take the session up the next one follows, unless the handle reports something.
+const RETRY: Duration = Duration::from_millis(100);
 
 /// The source of handles.
 #[derive(Clone)]
@@ -31,32 +37,22 @@ pub(super) enum Source {
     Made(Arc<dyn Fn() -> ZkResult<ZooKeeper> + Send + Sync>),
 }
 
-/// A handle of the package and what this session has put into it.
-struct Handle {
-    zookeeper: Arc<ZooKeeper>,
-    subscription: Subscription,
-}
-
 pub(super) struct Worker {
     shared: Arc<HandleShared>,
     source: Source,
-    handle: Option<Handle>,
+    /// The handle, and what listens to its states.
+    handle: Option<(Arc<ZooKeeper>, Subscription)>,
     /// An ephemeral znode that tells which session the handle has.
     probe: String,
     has_probe: bool,
     leftovers: Leftovers,
     /// Every session that the handle was seen to have.
     owners: Vec<i64>,
-    /// The last field: the session has not ended before the worker has let go of the handle.
-    _end: WorkerEnd,
 }
-
-struct WorkerEnd(Arc<HandleShared>);
 
 impl Worker {
     pub(super) fn new(shared: Arc<HandleShared>, source: Source, probe_directory: &str) -> Worker {
         Worker {
-            _end: WorkerEnd(shared.clone()),
             shared,
             source,
             handle: None,
@@ -69,23 +65,40 @@ impl Worker {
 
     pub(super) fn run(mut self) {
         loop {
-            match self.shared.next_task() {
-                WorkerTask::Connect => {
-                    if let Err(error) = self.connect() {
-                        self.shared.not_connected(error);
-                    }
+            let mut state = self.shared.state.lock();
+            if state.ended.is_some() {
+                break;
+            }
+            if !state.up {
+                let at = state.next_attempt;
+                if Instant::now() < at {
+                    let _ = self.shared.work.wait_until(&mut state, at);
+                    continue;
                 }
-                WorkerTask::Heartbeat => self.heartbeat(),
-                WorkerTask::Request(ticket, request) => self.request(ticket, &request),
-                WorkerTask::Leave => break,
+                drop(state);
+                if let Err(error) = self.connect() {
+                    log::debug!("the handle does not take the session up: {error}");
+                    let mut state = self.shared.state.lock();
+                    state.last_error = Some(Arc::new(error));
+                    state.next_attempt = Instant::now() + RETRY;
+                }
+            } else if mem::take(&mut state.heartbeat_due) {
+                drop(state);
+                self.heartbeat();
+            } else if let Some((ticket, (request, on_reply))) = state.queue.pop_first() {
+                state.current = Some((ticket, on_reply));
+                drop(state);
+                self.request(ticket, &request);
+            } else {
+                self.shared.work.wait(&mut state);
             }
         }
         self.leave();
     }
 
     fn zookeeper(&mut self) -> io::Result<Arc<ZooKeeper>> {
-        if let Some(handle) = &self.handle {
-            return Ok(handle.zookeeper.clone());
+        if let Some((zookeeper, _)) = &self.handle {
+            return Ok(zookeeper.clone());
         }
         let zookeeper = match &self.source {
             Source::Given(zookeeper) => zookeeper.clone(),
@@ -103,7 +116,7 @@ impl Worker {
                 shared.handle_reports(state);
             }
         });
-        self.handle = Some(Handle { zookeeper: zookeeper.clone(), subscription });
+        self.handle = Some((zookeeper.clone(), subscription));
         Ok(zookeeper)
     }
 
@@ -127,7 +140,12 @@ impl Worker {
             self.replaced(owner);
             return Ok(());
         }
-        self.shared.connected(epoch, owner, sent);
+        let mut state = self.shared.state.lock();
+        // Lost again meanwhile: the next attempt asks anew.
+        if state.ended.is_none() && epoch == state.epoch {
+            state.connected(owner, sent, self.shared.config.session_timeout);
+            self.shared.news.notify_all();
+        }
         Ok(())
     }
 
@@ -162,26 +180,36 @@ impl Worker {
         self.shared.expired();
     }
 
-    fn on_event(&self, ticket: u64) -> OnEvent {
+    fn on_event(&self, ticket: u64) -> impl Fn(WatchedEvent) + Send + 'static + use<> {
         let shared = Arc::downgrade(&self.shared);
-        Box::new(move |event: WatchedEvent| {
+        move |event: WatchedEvent| {
             if let Some(shared) = shared.upgrade() {
-                shared.fired(ticket, EventType::from_wire(event.event_type as i32));
+                let fired = shared.state.lock().fired(ticket, EventType::from_wire(event.event_type as i32));
+                shared.carry_out(fired.into_iter().collect());
             }
-        })
+        }
     }
 
     fn heartbeat(&mut self) {
-        let Some(zookeeper) = self.handle.as_ref().map(|handle| handle.zookeeper.clone()) else { return };
-        match guarded(|| self.prove(&zookeeper)) {
-            Ok((owner, _)) if owner != self.shared.id() => self.replaced(owner),
-            Ok((_, sent)) => self.shared.heartbeat_answered(sent),
-            Err(error) => self.shared.disconnected(io::Error::other(error)),
+        let Ok(zookeeper) = self.zookeeper() else { return };
+        let sent = match guarded(|| self.prove(&zookeeper)) {
+            Ok((owner, _)) if owner != self.shared.id() => return self.replaced(owner),
+            Ok((_, sent)) => sent,
+            Err(error) => return self.shared.disconnected(io::Error::other(error)),
+        };
+        let now = Instant::now();
+        let mut state = self.shared.state.lock();
+        // Only the worker takes the session up: it was up all the time.
+        if state.is_up() {
+            state.liveness.received(now);
+            state.liveness.heartbeat_answered(sent, now);
+            let (took, config) = (now.saturating_duration_since(sent), &self.shared.config);
+            config.counters.heartbeat_answered(took, took > longest_round_trip(config.session_timeout));
         }
     }
 
     fn request(&mut self, ticket: u64, request: &Request) {
-        let Some(zookeeper) = self.handle.as_ref().map(|handle| handle.zookeeper.clone()) else { return };
+        let Ok(zookeeper) = self.zookeeper() else { return };
         if self.shared.state.lock().current.is_none() {
             // The request was answered when the connection ended. Which session the handle has by now is not known yet.
             return;
@@ -208,12 +236,24 @@ impl Worker {
             self.replaced(owner);
             return;
         }
-        self.shared.replied(request, result.map_err(session_error));
+        let reply = match result.map_err(session_error) {
+            Err(SessionError::ConnectionLoss(_)) => return self.shared.disconnected(lost()),
+            reply => reply,
+        };
+        let mut state = self.shared.state.lock();
+        // Across the end of a connection it is unknown in which session the request was carried out: its outcome counts as
+        // unknown then, which was told already.
+        let Some((_, on_reply)) = state.current.take() else { return };
+        state.liveness.received(Instant::now());
+        let of_watch = state.book_watch(ticket, request, &reply);
+        drop(state);
+        let actions = std::iter::once(Action::Complete(on_reply, reply)).chain(of_watch).collect();
+        self.shared.carry_out(actions);
     }
 
     /// Deletes what the session has left behind, as its handle lives on, and ends.
     fn leave(&mut self) {
-        if let Some(Handle { zookeeper, subscription }) = self.handle.take() {
+        if let Some((zookeeper, subscription)) = self.handle.take() {
             if matches!(self.source, Source::Given(_)) {
                 self.clean_up(&zookeeper);
             }
@@ -224,7 +264,7 @@ impl Worker {
 
     fn clean_up(&mut self, zookeeper: &ZooKeeper) {
         if self.has_probe {
-            self.leftovers.add(self.probe.clone());
+            self.leftovers.nodes.insert(self.probe.clone());
         }
         // This long after the last answer the servers have ended the session themselves.
         let give_up = Instant::now() + self.shared.config.session_timeout.max(Duration::from_secs(1)) * 2;
@@ -233,16 +273,8 @@ impl Worker {
             if Instant::now() >= give_up || self.shared.state.lock().handle_closed {
                 return;
             }
-            self.shared.pause();
+            let _ = self.shared.work.wait_for(&mut self.shared.state.lock(), RETRY);
         }
-    }
-}
-
-impl Drop for WorkerEnd {
-    /// Also if a panic ends the thread: no caller must wait for a thread that is gone.
-    fn drop(&mut self) {
-        self.0.expired();
-        self.0.finished();
     }
 }
 

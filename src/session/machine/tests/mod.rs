@@ -51,7 +51,7 @@ impl<L> Rig<L> {
         Rig { machine: Machine::new(config, now), now, log: Vec::new(), note }
     }
 
-    fn input<T>(&mut self, input: impl FnOnce(&mut Machine<u32, u32>, &mut Actions<u32, u32>) -> T) -> T {
+    fn input<T>(&mut self, input: impl FnOnce(&mut Machine<u32, u32>, &mut Vec<Action<u32, u32>>) -> T) -> T {
         let mut actions = Vec::new();
         let result = input(&mut self.machine, &mut actions);
         self.log.extend(actions.into_iter().map(self.note));

@@ -97,7 +97,7 @@ impl World {
         World { rig, server: Server::default(), asked: Vec::new(), last_written: (before, None), over: false }
     }
 
-    fn input<T>(&mut self, input: impl FnOnce(&mut Machine<u32, u32>, &mut Actions<u32, u32>) -> T) -> T {
+    fn input<T>(&mut self, input: impl FnOnce(&mut Machine<u32, u32>, &mut Vec<Action<u32, u32>>) -> T) -> T {
         let mut actions = Vec::new();
         let result = input(&mut self.rig.machine, &mut actions);
         for action in actions {
@@ -160,7 +160,7 @@ impl World {
         assert!(self.rig.machine.watches.len() <= open.count(), "more watches booked than asked for");
     }
 
-    fn with(&mut self, index: &Index, input: impl FnOnce(&mut Machine<u32, u32>, &mut Actions<u32, u32>, u64)) {
+    fn with(&mut self, index: &Index, input: impl FnOnce(&mut Machine<u32, u32>, &mut Vec<Action<u32, u32>>, u64)) {
         if !self.asked.is_empty() {
             let ticket = index.get(&self.asked).ticket;
             self.input(|machine, actions| input(machine, actions, ticket));
@@ -243,12 +243,12 @@ impl World {
         let frames = server::frames(&out);
         let numbered: Vec<i32> = frames.iter().map(|frame| frame.xid).filter(|xid| *xid > 0).collect();
         let purposes: Vec<_> = self.rig.machine.in_flight.iter().skip(before).collect();
-        assert_eq!(numbered, purposes.iter().map(|request| request.xid).collect::<Vec<_>>());
+        assert_eq!(numbered, purposes.iter().map(|request| request.0).collect::<Vec<_>>());
         let (mut last_xid, mut last_tag) = self.last_written;
         for request in purposes {
-            assert_eq!(request.xid, if last_xid == i32::MAX { 1 } else { last_xid + 1 });
-            last_xid = request.xid;
-            if let Purpose::Caller { completion, .. } = request.purpose {
+            assert_eq!(request.0, if last_xid == i32::MAX { 1 } else { last_xid + 1 });
+            last_xid = request.0;
+            if let Purpose::Caller { completion, .. } = request.1.purpose {
                 assert!(last_tag < Some(completion), "request {completion} is written after {last_tag:?}");
                 last_tag = Some(completion);
             }
@@ -310,7 +310,7 @@ impl World {
         }
         assert_eq!(self.rig.machine.watches.len(), 0);
         let callers = |purpose: &Purpose<u32>| matches!(purpose, Purpose::Caller { .. });
-        assert!(!self.rig.machine.in_flight.iter().any(|request| callers(&request.purpose)));
+        assert!(!self.rig.machine.in_flight.iter().any(|(_, request)| callers(&request.purpose)));
         assert!(!self.rig.machine.unsent.iter().any(|request| callers(&request.purpose)));
     }
 }

@@ -53,7 +53,7 @@ fn a_handshake_that_says_expired_ends_everything() {
 #[test]
 fn a_reply_that_says_expired_ends_everything() {
     let mut rig = busy();
-    let xid = rig.machine.in_flight[0].xid;
+    let xid = rig.machine.in_flight[0].0;
     rig.receive(&server::reply(xid, 1, server::EXPIRED, b"")).unwrap();
     assert_eq!(rig.log.pop().unwrap(), "raise Expired");
     assert_told(&mut rig, "Expired");

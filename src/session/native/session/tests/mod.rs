@@ -10,7 +10,10 @@ mod fake;
 mod traffic;
 mod waiting;
 
-use std::{net::Shutdown, sync::atomic::AtomicBool};
+use std::{
+    net::Shutdown,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
@@ -19,10 +22,10 @@ use crate::{
     machine::{Machine, since},
     proto::{request::Request, response::Response},
     session::{
-        api::{Reply, SessionEvent, SessionFactory, WatchEvent, Watcher},
+        api::{Reply, SessionEvent, WatchEvent, Watcher},
         fake::server_side::{self as server, Frame},
-        native::{factory::NativeSessionFactory, reader::LONGEST_READ},
-        transport::{Connection, tcp::Tcp},
+        native::reader::LONGEST_READ,
+        transport::Connection,
         wait::{
             deadline::WaitBound,
             pending::{Pending, ReplyOutcome, submit_one},

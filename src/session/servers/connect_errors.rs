@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, io, net::SocketAddr};
 
 /// The last connect error of each server, since there was a connection.
 #[derive(Debug, Default)]
-pub(super) struct ConnectErrors(BTreeMap<String, String>);
+pub(crate) struct ConnectErrors(BTreeMap<String, String>);
 
 impl ConnectErrors {
     /// A name has no address.
@@ -13,7 +13,7 @@ impl ConnectErrors {
     }
 
     /// A server does not take the session. Returns all connect errors as one.
-    pub(super) fn refused(&mut self, host: &str, address: SocketAddr, error: &io::Error) -> io::Error {
+    pub(crate) fn refused(&mut self, host: &str, address: SocketAddr, error: &io::Error) -> io::Error {
         let address = address.to_string();
         // An address that was given as such stands there once.
         let is_named = !address.trim_start_matches('[').starts_with(host);
@@ -26,10 +26,6 @@ impl ConnectErrors {
     /// All connect errors as one; `None` without any.
     pub(super) fn of_names(&self) -> Option<io::Error> {
         (!self.0.is_empty()).then(|| self.as_error(io::ErrorKind::NotFound))
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
     }
 
     fn as_error(&self, kind: io::ErrorKind) -> io::Error {
@@ -65,7 +61,5 @@ mod tests {
         let expected =
             "127.0.0.2:2181: Connection refused; zk1 (127.0.0.1:2181): Connection refused; zk3: no such host";
         assert_eq!(all.to_string(), expected);
-        connect_errors.clear();
-        assert!(connect_errors.of_names().is_none());
     }
 }
