@@ -30,6 +30,7 @@ pub(crate) struct Evidence {
 
 impl Evidence {
     /// The evidence of two znodes, of which the weaker counts each time.
+    #[inline]
     pub(crate) fn and(self, other: Evidence) -> Evidence {
         Evidence {
             is_gone: self.is_gone || other.is_gone,
@@ -43,6 +44,7 @@ impl Evidence {
     /// Whether the znode stands until then. A holder without a connection holds on: the servers keep its session.
     ///
     /// The clock has to be read after the evidence, which a pause in between makes older, and never younger.
+    #[inline]
     pub(crate) fn certainty(&self, until: Instant) -> Certainty {
         if self.is_gone {
             Certainty::Gone
@@ -55,6 +57,7 @@ impl Evidence {
 
     /// Whether the lock may be handed out: over a live connection, and nothing can have happened to the znode without an
     /// event. `is_confirmed`: the server was asked over this connection, a moment ago.
+    #[inline]
     pub(crate) fn certainty_of_grant(&self, until: Instant, is_confirmed: bool) -> Certainty {
         let is_reported = self.is_connected && (self.is_watched || is_confirmed);
         self.certainty(until).max(if is_reported { Certainty::Certain } else { Certainty::InDoubt })

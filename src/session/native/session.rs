@@ -2,7 +2,10 @@
 
 use std::{
     io,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -54,7 +57,8 @@ impl NativeSession {
     ) -> Result<Arc<dyn Session>> {
         let (wake, pauses) = bounded(1);
         let (alive, done) = bounded(0);
-        let machine = Machine::new(config.clone(), Instant::now());
+        let born = Instant::now();
+        let machine = Machine::new(config.clone(), born);
         let shared = Arc::new(SessionShared {
             config: config.clone(),
             transport,
@@ -65,6 +69,10 @@ impl NativeSession {
             new_hosts: Mutex::new(None),
             wake,
             done,
+            born,
+            connection: AtomicU64::new(0),
+            valid_until: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
         });
         let reader = ReaderThread { shared: shared.clone(), pauses, _alive: alive };
         spawn("zk-session", move || reader.run())?;
@@ -147,12 +155,14 @@ impl Session for NativeSession {
     }
 
     fn connection(&self) -> u64 {
-        let state = self.shared.state.lock();
-        if state.machine.is_alive() { state.machine.connection() } else { 0 }
+        self.shared.connection.load(Ordering::Acquire)
     }
 
     fn valid_until(&self) -> Option<Instant> {
-        self.shared.state.lock().machine.valid_until()
+        match self.shared.valid_until.load(Ordering::Acquire) {
+            0 => None,
+            nanos => Some(self.shared.born + Duration::from_nanos(nanos)),
+        }
     }
 
     fn last_error(&self) -> Option<Arc<io::Error>> {
@@ -160,7 +170,7 @@ impl Session for NativeSession {
     }
 
     fn is_ended(&self) -> bool {
-        !self.shared.state.lock().machine.is_alive()
+        self.shared.ended.load(Ordering::Acquire)
     }
 
     fn update_hosts(&self, hosts: &ConnectString) {

@@ -4,7 +4,10 @@ use std::{
     io,
     net::{Shutdown, TcpStream},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -49,6 +52,12 @@ pub(super) struct SessionShared {
     pub(super) wake: Sender<()>,
     /// Disconnected when the reader thread has ended.
     pub(super) done: Receiver<()>,
+    /// What each acquire of a cached lock reads, without the lock: with it a cycle takes 10 % longer.
+    pub(super) born: Instant,
+    pub(super) connection: AtomicU64,
+    /// Nanoseconds since `born`; 0 for none.
+    pub(super) valid_until: AtomicU64,
+    pub(super) ended: AtomicBool,
 }
 
 impl Guarded {
@@ -71,6 +80,7 @@ impl SessionShared {
         if state.machine.watches() != watches {
             self.config.counters.watches.change(watches, state.machine.watches());
         }
+        self.publish(&state.machine);
         let output = take_output(&mut state);
         drop(state);
         let carried_out = catch_unwind(AssertUnwindSafe(|| carry_out(actions, &self.observer)));
@@ -82,6 +92,15 @@ impl SessionShared {
             resume_unwind(panic);
         }
         result
+    }
+
+    /// Copies the values that are read without the lock.
+    fn publish(&self, machine: &Machine) {
+        let nanos = |at: Instant| u64::try_from(at.saturating_duration_since(self.born).as_nanos()).unwrap_or(u64::MAX);
+        let (is_alive, valid_until) = (machine.is_alive(), machine.valid_until().map_or(0, |at| nanos(at).max(1)));
+        self.connection.store(if is_alive { machine.connection() } else { 0 }, Ordering::Release);
+        self.valid_until.store(valid_until, Ordering::Release);
+        self.ended.store(!is_alive, Ordering::Release);
     }
 
     /// Writes for a while, and leaves the rest to another thread. The caller has set `writing`.

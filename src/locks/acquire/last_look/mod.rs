@@ -28,6 +28,7 @@ use crate::{
 ///
 /// The caller may have been paused at any time before this, for longer than its session, and may be so afterwards. An
 /// earlier certainty is therefore no reason to return a lock; only this look is, as the last thing before the return.
+#[inline]
 pub(crate) fn last_look(
     held: &[Arc<HeldNode>],
     time: Duration,
@@ -94,8 +95,9 @@ fn by(bound: WaitBound<'_>, time: Duration) -> WaitBound<'_> {
 }
 
 /// The certainty of all together that is known without asking the servers, and why.
+#[inline]
 fn glance(held: &[Arc<HeldNode>], time: Duration, is_confirmed: bool) -> (Certainty, Evidence) {
-    let all = held.iter().map(|held| held.evidence()).reduce(Evidence::and).unwrap_or_default();
+    let all = held.iter().map(|held| held.znode().evidence()).reduce(Evidence::and).unwrap_or_default();
     // The clock is read last: a pause in the midst of the holds shows.
     let until = Instant::now().checked_add(time);
     let certainty = until.map_or(Certainty::InDoubt, |until| all.certainty_of_grant(until, is_confirmed));
