@@ -201,26 +201,28 @@ impl UncleanDeaths {
         let mut marks = Vec::new();
         for (name, reply) in names.iter().zip(call.ask_all(session, names.iter().map(read))) {
             match reply {
-                Ok(Response::Data { data, stat }) => marks.extend(HolderMark::of(name, &data, &stat)),
+                Ok(Response::Data { data, stat }) => {
+                    marks.extend(marked(&data, &stat).map(|(znode, death)| (name, znode, death)));
+                }
                 Err(error) if !error.is_no_node() => return Err(error),
                 Ok(_) | Err(_) => {}
             }
         }
         let looks = marks
             .iter()
-            .flat_map(|mark| [Request::Exists { path: mark.znode.clone(), watch: false }, read(&mark.name)]);
+            .flat_map(|(name, znode, _)| [Request::Exists { path: znode.clone(), watch: false }, read(name)]);
         let mut replies = call.ask_all(session, looks).into_iter();
         let mut dead = Vec::new();
-        for mark in marks {
+        for (name, _, death) in marks {
             let (Some(stands), Some(marked)) = (replies.next(), replies.next()) else { break };
             let is_alive = match stands {
-                Ok(Response::Stat(stat)) => stat.czxid == mark.czxid,
+                Ok(Response::Stat(stat)) => i64::from_str_radix(name, 16) == Ok(stat.czxid),
                 Ok(_) => true,
                 Err(error) if error.is_no_node() => false,
                 Err(error) => return Err(error),
             };
             match marked {
-                Ok(_) if !is_alive => dead.push((self.directory.join(&mark.name), mark.death)),
+                Ok(_) if !is_alive => dead.push((self.directory.join(name), death)),
                 Err(error) if !error.is_no_node() => return Err(error),
                 Ok(_) | Err(_) => {}
             }
@@ -229,26 +231,14 @@ impl UncleanDeaths {
     }
 }
 
-/// A holder's mark.
-struct HolderMark {
-    name: String,
-    czxid: i64,
-    znode: String,
-    /// The holder's death, if it is dead.
-    death: UncleanDeath,
-}
-
-impl HolderMark {
-    /// `None` for content that no holder wrote.
-    fn of(name: &str, content: &[u8], stat: &Stat) -> Option<HolderMark> {
-        let czxid = i64::from_str_radix(name, 16).ok()?;
-        let end = content.iter().position(|byte| *byte == b'\n')?;
-        let (znode, rest) = content.split_at_checked(end)?;
-        let znode = String::from_utf8(znode.to_vec()).ok()?;
-        let (token, rest) = rest.get(1..)?.split_first_chunk::<16>()?;
-        let (session, data) = rest.split_first_chunk::<8>()?;
-        let (fencing_token, session) = (FencingToken::from_bytes(*token), i64::from_be_bytes(*session));
-        let death = UncleanDeath { fencing_token, data: data.to_vec(), session, since_millis: stat.ctime };
-        Some(HolderMark { name: name.to_owned(), czxid, znode, death })
-    }
+/// The path of the holder's znode, and its death, if it is dead, as its mark tells. `None` for content that no holder
+/// wrote.
+fn marked(content: &[u8], stat: &Stat) -> Option<(String, UncleanDeath)> {
+    let end = content.iter().position(|byte| *byte == b'\n')?;
+    let (znode, rest) = content.split_at_checked(end)?;
+    let znode = String::from_utf8(znode.to_vec()).ok()?;
+    let (token, rest) = rest.get(1..)?.split_first_chunk::<16>()?;
+    let (session, data) = rest.split_first_chunk::<8>()?;
+    let (fencing_token, session) = (FencingToken::from_bytes(*token), i64::from_be_bytes(*session));
+    Some((znode, UncleanDeath { fencing_token, data: data.to_vec(), session, since_millis: stat.ctime }))
 }

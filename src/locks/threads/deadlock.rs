@@ -22,7 +22,10 @@ impl LockInternals {
         attempt: impl Fn(Wait<'p>) -> Result<Option<Arc<HeldNode>>>,
     ) -> Result<Option<Arc<HeldNode>>> {
         match self.obstacle().filter(|_| !wait.only_try) {
-            Some((true, hold)) => Err(self.would_deadlock(&hold)),
+            Some((true, hold)) => {
+                let waiting_for = format!("{} of {}", self.recipe.kind, self.base_path());
+                Err(Error::WouldDeadlock { waiting_for, held: self.name_of(&hold) })
+            }
             Some((false, hold)) if wait.bound.deadline.is_none() => {
                 // A try first: two readers side by side need no warning.
                 match attempt(Wait { only_try: true, ..wait }) {
@@ -55,13 +58,6 @@ impl LockInternals {
         holds.retain(|hold| (hold.kind == HoldKind::Unfair) == (self.recipe.kind == HoldKind::Unfair));
         let obstacles = holds.into_iter().map(|hold| (is_for_ever(self.recipe.kind, hold.kind), hold));
         obstacles.max_by_key(|(is_for_ever, _)| *is_for_ever)
-    }
-
-    fn would_deadlock(&self, hold: &ThreadHold) -> Error {
-        Error::WouldDeadlock {
-            waiting_for: format!("{} of {}", self.recipe.kind, self.base_path()),
-            held: self.name_of(hold),
-        }
     }
 
     fn name_of(&self, hold: &ThreadHold) -> String {

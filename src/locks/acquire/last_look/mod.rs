@@ -97,7 +97,7 @@ fn by(bound: WaitBound<'_>, time: Duration) -> WaitBound<'_> {
 /// The certainty of all together that is known without asking the servers, and why.
 #[inline]
 fn glance(held: &[Arc<HeldNode>], time: Duration, is_confirmed: bool) -> (Certainty, Evidence) {
-    let all = held.iter().map(|held| held.znode().evidence()).reduce(Evidence::and).unwrap_or_default();
+    let all = held.iter().map(|held| held.evidence()).reduce(Evidence::and).unwrap_or_default();
     // The clock is read last: a pause in the midst of the holds shows.
     let until = Instant::now().checked_add(time);
     let certainty = until.map_or(Certainty::InDoubt, |until| all.certainty_of_grant(until, is_confirmed));

@@ -11,7 +11,6 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
-    base::unlocked::drop_unlocked,
     error::Result,
     framework::held::{
         node::{HeldNode, HeldZnode, RevocableNode, Revocation, Usage, ZnodeCache},
@@ -21,18 +20,14 @@ use crate::{
         acquire::{contention::Contention, internals::LockInternals},
         recipe::driver::stands_in_the_way,
         threads::caching::{
-            local_queue::{LocalQueue, Mode, Next, Turn, Waiter},
+            local_queue::{LocalQueue, Mode, Next, Turn},
             options::Caching,
         },
     },
     proto::{request::Request, response::Response, types::EventType},
     session::{
         api::{Reply, Submission, Ticket, WatchEvent, Watcher},
-        wait::{
-            deadline::WaitBound,
-            pending::Watch,
-            reply_slot::{ReplySender, ReplySlot},
-        },
+        wait::{pending::Watch, reply_slot::ReplySender},
     },
 };
 
@@ -41,7 +36,7 @@ const LONGEST_TICK: Duration = Duration::from_secs(10);
 
 /// The znodes that a process keeps for one lock object.
 pub(crate) struct Cache {
-    this: Weak<Cache>,
+    pub(super) this: Weak<Cache>,
     /// The lock that holds exclusively.
     lock: Arc<LockInternals>,
     /// The lock that readers share, in the same directory.
@@ -49,17 +44,19 @@ pub(crate) struct Cache {
     pub(in crate::locks) limits: Caching,
     /// While it is locked, no thread is woken and nothing is sent.
     pub(super) state: Mutex<State>,
-    /// The holders' listeners of requests to give the lock back. Guards may outlive the lock object, so this lives as
-    /// long as a znode.
-    listeners: Arc<Mutex<Vec<Listener>>>,
+    /// The holds whose holders listen for requests to give the lock back. Guards may outlive the lock object, so this
+    /// lives as long as a znode.
+    pub(super) listening: Arc<Mutex<Vec<Weak<HeldNode>>>>,
 }
 
 #[derive(Default)]
 pub(super) struct State {
     pub(super) local_queue: LocalQueue,
-    pub(super) waiters: HashMap<Waiter, ReplySender<Woken>>,
-    pub(super) last_waiter: Waiter,
-    tenures: Vec<Tenure>,
+    /// The slots for the wake-ups of the acquires that wait, by their numbers, and the number of the last acquire.
+    pub(super) waiters: HashMap<u64, ReplySender<Turn>>,
+    pub(super) last_waiter: u64,
+    /// The znodes that were granted and not given back, by the numbers of their tenures.
+    pub(super) tenures: HashMap<u64, Arc<HeldNode>>,
     /// The contender of a delegate that has given up, until the next one takes it over.
     pub(super) queued: Option<(Mode, Contention)>,
     /// The watch on the directory's children.
@@ -68,78 +65,22 @@ pub(super) struct State {
     given_back: Option<Arc<HeldNode>>,
 }
 
-/// A znode that was granted, until it is given back.
-struct Tenure {
-    number: u64,
-    mode: Mode,
-    node: Arc<HeldNode>,
-}
-
-/// The listener of one hold.
-struct Listener {
-    tenure: u64,
-    grant: u64,
-    /// The znode of the tenure.
-    znode: Weak<HeldNode>,
-    node: Arc<RevocableNode>,
-}
-
-/// The wake-up of a thread.
-pub(super) struct Woken {
-    pub(super) turn: Turn,
-    /// The znode, if the turn is to hold.
-    pub(super) tenure: Option<Arc<HeldNode>>,
-}
-
-/// The effects of a step, to be done under no lock.
-#[must_use]
-pub(super) struct Effects {
-    releases: Vec<Tenure>,
-    wake: Wake,
-    tick: Option<Instant>,
-    /// The tenure whose directory is to be listed.
-    look: Option<u64>,
-}
-
 /// Waiters to wake on drop, so that they wake even if a [`Session`](crate::session::api::Session) panics while a znode
 /// is deleted.
-struct Wake(Vec<(ReplySender<Woken>, Woken)>);
+struct Wake(Vec<(ReplySender<Turn>, Turn)>);
 
 impl Drop for Wake {
     fn drop(&mut self) {
-        for (waiter, woken) in self.0.drain(..) {
+        for (waiter, turn) in self.0.drain(..) {
             // A waiter that gives up at this moment passes its turn on.
-            waiter.send(woken);
+            waiter.send(turn);
         }
     }
 }
 
 impl State {
-    fn tenure(&self, number: u64) -> Option<&Tenure> {
-        self.tenures.iter().find(|tenure| tenure.number == number)
-    }
-
-    pub(super) fn node(&self, turn: Turn) -> Option<Arc<HeldNode>> {
-        let Turn::Hold { tenure: number, .. } = turn else { return None };
-        self.tenure(number).map(|tenure| tenure.node.clone())
-    }
-
-    fn number(&self, node: &HeldZnode) -> Option<u64> {
-        self.tenures.iter().find(|of| std::ptr::eq(&raw const **of.node.znode(), node)).map(|of| of.number)
-    }
-
-    pub(super) fn effects(&mut self, next: Next) -> Effects {
-        let woken = |(who, turn)| Some((self.waiters.remove(&who)?, Woken { turn, tenure: None }));
-        let mut wake: Vec<_> = next.wake.into_iter().filter_map(woken).collect();
-        for (_, woken) in &mut wake {
-            woken.tenure = self.node(woken.turn);
-        }
-        let tenure = |number| {
-            let index = self.tenures.iter().position(|tenure| tenure.number == number)?;
-            Some(self.tenures.swap_remove(index))
-        };
-        let releases = next.releases.into_iter().filter_map(tenure).collect();
-        Effects { releases, wake: Wake(wake), tick: next.tick, look: next.look }
+    fn number(&self, znode: &HeldZnode) -> Option<u64> {
+        self.tenures.iter().find(|(_, node)| std::ptr::eq(&raw const **node.znode(), znode)).map(|(number, _)| *number)
     }
 }
 
@@ -152,7 +93,7 @@ impl Cache {
             shared,
             limits,
             state: Mutex::default(),
-            listeners: Arc::default(),
+            listening: Arc::default(),
         });
         cache.lock.thread_holds.add_cache(cache.this.clone());
         cache
@@ -177,105 +118,66 @@ impl Cache {
 
     /// Takes one step of the local queue, and carries out its effects.
     pub(super) fn step(&self, step: impl FnOnce(&mut LocalQueue) -> Next) {
-        let effects = {
-            let mut state = self.state.lock();
-            let next = step(&mut state.local_queue);
-            state.effects(next)
-        };
-        self.carry_out(effects);
+        self.step_with(|state| ((), step(&mut state.local_queue)));
     }
 
+    /// Takes one step of the local queue and of what goes with it, under one lock, and carries out the effects under
+    /// none.
+    ///
     /// No wake-up can be lost. A waiter's slot is there before the waiter stands in the queue, both under one lock; one
     /// wake-up is put into it, which stays there until it is taken; and a waiter that gives up says so under the same
     /// lock, where it has its turn already or never gets one. In the first case it passes the turn on.
-    pub(super) fn carry_out(&self, effects: Effects) {
-        let Effects { releases, wake, tick, look } = effects;
+    pub(super) fn step_with<R>(&self, step: impl FnOnce(&mut State) -> (R, Next)) -> R {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let (result, Next { releases, wake, tick, look }) = step(state);
+        let waiter = |(who, turn)| Some((state.waiters.remove(&who)?, turn));
+        let wake = Wake(wake.into_iter().filter_map(waiter).collect());
+        let releases: Vec<_> = releases.iter().filter_map(|number| state.tenures.remove(number)).collect();
+        // No delegate will take it over.
+        let left = state.queued.take_if(|(mode, _)| !state.local_queue.queues(*mode));
+        drop(guard);
         // Before the requests of the threads that are woken.
-        for tenure in releases {
-            self.give_back(tenure);
+        if let Some((mode, queued)) = left {
+            queued.withdraw(self.lock(mode));
+        }
+        for node in releases {
+            self.give_back(node);
         }
         if let Some(at) = tick {
-            let this = self.this.clone();
-            let delay = at.saturating_duration_since(Instant::now()).min(LONGEST_TICK);
-            self.lock.client().core.run_later(delay, move || {
-                if let Some(cache) = this.upgrade() {
-                    cache.step(|local_queue| local_queue.tick(&cache.limits, Instant::now()));
-                }
-            });
+            self.tick_at(at);
         }
         if let Some(number) = look {
             self.in_background(move |cache| cache.watch_directory(number));
         }
         // Last: a woken thread then finds no lock taken here, and may get this thread's processor.
         drop(wake);
+        result
+    }
+
+    fn tick_at(&self, at: Instant) {
+        let this = self.this.clone();
+        let delay = at.saturating_duration_since(Instant::now()).min(LONGEST_TICK);
+        self.lock.client().core.run_later(delay, move || {
+            if let Some(cache) = this.upgrade() {
+                cache.step(|local_queue| local_queue.tick(&cache.limits, Instant::now()));
+            }
+        });
     }
 
     /// Deletes the znode, in the background until it is known to be gone or its session has ended.
-    fn give_back(&self, Tenure { node, mode, .. }: Tenure) {
-        self.lock(mode).release_in_background(&node);
+    fn give_back(&self, node: Arc<HeldNode>) {
+        self.lock.release_in_background(&node);
         let has_ended = node.session().is_ended();
         let before = std::mem::replace(&mut self.state.lock().given_back, Some(node).filter(|_| !has_ended));
         // Not under the lock: this may drop the last handle of a watch.
         drop(before);
     }
 
-    /// `wake_ups`: the slot of its wake-up, if it has not taken that yet.
-    pub(super) fn leave(&self, who: Waiter, wake_ups: Option<&ReplySlot<Woken>>) {
-        let mut state = self.state.lock();
-        let was_woken = state.waiters.remove(&who).is_none();
-        if let Some(wake_ups) = wake_ups.filter(|_| was_woken) {
-            drop(state);
-            // The wake-up is there by now, or comes at once. If the tenure has ended since, its znode goes with the
-            // last turn in it.
-            if let Ok(Woken { turn: Turn::Hold { tenure, grant }, .. }) = wake_ups.wait(WaitBound::default()) {
-                return self.end_turn(tenure, grant);
-            }
-            state = self.state.lock();
-        }
-        let next = state.local_queue.leave(who);
-        let effects = state.effects(next);
-        // No delegate will take it over.
-        let queues = |mode| state.local_queue.queues(mode);
-        let is_left = state.queued.as_ref().is_some_and(|(mode, _)| !queues(*mode));
-        let queued = if is_left { state.queued.take() } else { None };
-        drop(state);
-        if let Some((mode, queued)) = queued {
-            queued.withdraw(self.lock(mode));
-        }
-        self.carry_out(effects);
-    }
-
     /// Ends a turn.
     pub(super) fn end_turn(&self, tenure: u64, grant: u64) {
         let now = Instant::now();
         self.step(|local_queue| local_queue.release(tenure, grant, &self.limits, now));
-    }
-
-    /// Begins a tenure, and gives the delegate its turn. `None`: the local queue knows of no such delegate.
-    pub(super) fn begin(
-        &self,
-        who: Waiter,
-        mode: Mode,
-        node: Arc<HeldNode>,
-        receive: impl FnOnce(&mut State, Turn) -> Woken,
-    ) -> Option<Woken> {
-        node.serve(self.this.clone());
-        // Only events in the order of time come before another contender can be granted the lock.
-        let may_last = node.session().tells_in_order();
-        let begun = {
-            let mut state = self.state.lock();
-            state.local_queue.granted(who, may_last, Instant::now()).map(|(turn, number, next)| {
-                state.tenures.push(Tenure { number, mode, node: node.clone() });
-                let effects = state.effects(next);
-                (receive(&mut state, turn), effects)
-            })
-        };
-        let Some((woken, effects)) = begun else {
-            self.lock(mode).release_in_background(&node);
-            return None;
-        };
-        self.carry_out(effects);
-        Some(woken)
     }
 
     /// Runs on the client's own thread: there the replies and events of one watch are handled one after the other.
@@ -293,9 +195,11 @@ impl Cache {
     fn watch_directory(&self, number: u64) {
         let (node, mode) = {
             let state = self.state.lock();
-            let tenure = state.tenure(number).filter(|_| state.local_queue.is_of_now(number));
-            let Some(Tenure { node, mode, .. }) = tenure else { return };
-            (node.clone(), *mode)
+            let Some((node, mode)) = state.tenures.get(&number).zip(state.local_queue.mode_without_rivals(number))
+            else {
+                return;
+            };
+            (node.clone(), mode)
         };
         let this = self.this.clone();
         let watcher: Watcher = Arc::new(move |event: &WatchEvent| {
@@ -310,12 +214,14 @@ impl Cache {
         let (this, own) = (self.this.clone(), node.path().name().to_owned());
         let on_reply = Box::new(move |reply: Reply| {
             let Some(cache) = this.upgrade() else { return };
-            match others(&reply, &own, mode) {
-                Others::Nobody => {}
-                Others::Rivals => cache.in_background(move |cache| cache.rivals_came(number)),
-                Others::Unseen => {
-                    cache.in_background(move |cache| cache.step(|local_queue| local_queue.ends_with_turn(number)));
+            match &reply {
+                Ok(Response::Children { names, .. }) if names.contains(&own) => {
+                    if stands_in_the_way(names, &own, mode == Mode::Shared) {
+                        cache.in_background(move |cache| cache.rivals_came(number));
+                    }
                 }
+                // The look failed, or does not even show the own znode: another contender may wait.
+                _ => cache.in_background(move |cache| cache.ends_with_turn(number)),
             }
         });
         let request =
@@ -340,10 +246,12 @@ impl Cache {
 
     /// A request to a znode goes to all threads that hold by it.
     pub(super) fn revocable_node(&self, mode: Mode) -> Arc<RevocableNode> {
-        let (this, listeners) = (self.this.clone(), self.listeners.clone());
+        let (this, listening) = (self.this.clone(), self.listening.clone());
         RevocableNode::new(Arc::new(Revocation::lasting(move |woken, held| {
-            let is_held = |listener: &&Listener| held.as_ref().is_some_and(|held| is_same(&listener.znode, held));
-            let told: Vec<_> = listeners.lock().iter().filter(is_held).map(|listener| listener.node.clone()).collect();
+            let holds_by_it =
+                |hold: &&Arc<HeldNode>| held.as_ref().is_some_and(|of| Arc::ptr_eq(of.znode(), hold.znode()));
+            let holds: Vec<_> = listening.lock().iter().filter_map(Weak::upgrade).collect();
+            let told: Vec<_> = holds.iter().filter(holds_by_it).filter_map(|hold| hold.revocable()).collect();
             told.iter().for_each(|node| node.tell(woken));
             let Some(cache) = this.upgrade() else { return };
             let unheard = told.is_empty().then(|| woken.clone());
@@ -372,59 +280,24 @@ impl Cache {
     pub(super) fn look_after(&self) {
         let node = {
             let state = self.state.lock();
-            let number = state.local_queue.number();
-            state.tenures.iter().find(|tenure| Some(tenure.number) == number).map(|tenure| tenure.node.clone())
+            state.local_queue.number().and_then(|number| state.tenures.get(&number).cloned())
         };
         if let Some(node) = node.filter(|node| node.znode().evidence().is_gone) {
             self.gone(node.znode());
         }
     }
 
-    /// Adds the listener of a hold.
-    pub(super) fn listen(&self, tenure: u64, grant: u64, znode: &Arc<HeldNode>, node: &Arc<RevocableNode>) {
-        let (znode, node) = (Arc::downgrade(znode), node.clone());
-        self.listeners.lock().push(Listener { tenure, grant, znode, node });
-    }
-
-    pub(super) fn listens_no_more(&self, tenure: u64, grant: u64) {
-        let mut listeners = self.listeners.lock();
-        let place = listeners.iter().position(|of| (of.tenure, of.grant) == (tenure, grant));
-        let listener = place.map(|place| listeners.swap_remove(place));
-        drop_unlocked(listeners, listener);
-    }
-}
-
-fn is_same(one: &Weak<HeldNode>, other: &Arc<HeldNode>) -> bool {
-    std::ptr::eq(one.as_ptr(), Arc::as_ptr(other))
-}
-
-/// The contenders that a look at the directory shows beside the own znode.
-enum Others {
-    Nobody,
-    /// Some cannot hold beside it.
-    Rivals,
-    /// The look failed, or does not even show the own znode: another contender may wait.
-    Unseen,
-}
-
-fn others(reply: &Reply, own: &str, mode: Mode) -> Others {
-    match reply {
-        Ok(Response::Children { names, .. }) if names.iter().any(|name| name == own) => {
-            if stands_in_the_way(names, own, mode == Mode::Shared) { Others::Rivals } else { Others::Nobody }
-        }
-        _ => Others::Unseen,
+    pub(super) fn listens_no_more(&self, hold: &HeldNode) {
+        self.listening.lock().retain(|listening| !std::ptr::eq(listening.as_ptr(), hold));
     }
 }
 
 impl ZnodeCache for Cache {
     fn gone(&self, tenure: &HeldZnode) {
-        let effects = {
-            let mut state = self.state.lock();
-            let Some(number) = state.number(tenure) else { return };
-            let next = state.local_queue.gone(number);
-            state.effects(next)
-        };
-        self.carry_out(effects);
+        self.step_with(|state| {
+            let number = state.number(tenure);
+            ((), number.map(|number| state.local_queue.gone(number)).unwrap_or_default())
+        });
     }
 
     fn release(&self, grant: &HeldNode, tenure: u64) -> Result<()> {
@@ -434,7 +307,7 @@ impl ZnodeCache for Cache {
             lock.forget_revocation(grant);
         }
         if grant.revocable().is_some() {
-            self.listens_no_more(tenure, grant.grant_number());
+            self.listens_no_more(grant);
         }
         self.end_turn(tenure, grant.grant_number());
         lost.map_or(Ok(()), |reason| Err(self.lock.lost(reason)))
@@ -446,7 +319,7 @@ impl ZnodeCache for Cache {
 
     fn usage(&self) -> Usage {
         let state = self.state.lock();
-        let inside = |tenure: &Tenure| (tenure.node.path().clone(), state.local_queue.inside(tenure.number));
+        let inside = |(number, node): (&u64, &Arc<HeldNode>)| (node.path().clone(), state.local_queue.inside(*number));
         Usage { inside: state.tenures.iter().map(inside).collect(), waiting: state.local_queue.waiting() }
     }
 }
@@ -455,9 +328,9 @@ impl Drop for Cache {
     /// Gives the idle znodes back. No acquire is under way: it would borrow this.
     fn drop(&mut self) {
         let State { local_queue, tenures, .. } = self.state.get_mut();
-        let kept: Vec<Tenure> = tenures.extract_if(.., |tenure| local_queue.inside(tenure.number) == 0).collect();
-        for Tenure { mode, node, .. } in kept {
-            self.lock(mode).release_in_background(&node);
+        tenures.retain(|number, _| local_queue.inside(*number) == 0);
+        for node in tenures.values() {
+            self.lock.release_in_background(node);
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::{
     ops::ControlFlow,
+    slice,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -27,12 +28,12 @@ use crate::{
         },
         options::wait::Wait,
         threads::caching::{
-            cache::{Cache, State, Woken},
-            local_queue::{Mode, Turn, Waiter},
+            cache::{Cache, State},
+            local_queue::{Mode, Next, Turn},
         },
     },
     session::wait::{
-        deadline::WaitEnd,
+        deadline::{WaitBound, WaitEnd},
         reply_slot::{ReplySlot, reply_slot},
     },
 };
@@ -48,20 +49,19 @@ impl Cache {
     }
 
     fn enter(&self, mode: Mode, wait: Wait<'_>, owners: &Owners) -> Result<Option<Arc<HeldNode>>> {
-        let (mut enter, mut woken) = Entering::begin(self, mode, wait, owners)?;
+        let mut enter = Entering::begin(self, mode, wait, owners)?;
         loop {
-            let next = match woken.turn {
-                Turn::No => return Ok(None),
+            let has_turn = match enter.turn {
+                Turn::No => false,
                 Turn::Wait => enter.wait()?,
                 Turn::Queue => enter.queue_at_servers()?,
-                Turn::Hold { tenure, grant } => match enter.take(&woken, tenure, grant)? {
+                Turn::Hold { tenure, grant } => match enter.take(tenure, grant)? {
                     ControlFlow::Break(held) => return Ok(held),
-                    ControlFlow::Continue(next) => Some(next),
+                    ControlFlow::Continue(()) => true,
                 },
             };
-            match next {
-                Some(next) => woken = next,
-                None => return Ok(None),
+            if !has_turn {
+                return Ok(None);
             }
         }
     }
@@ -72,83 +72,83 @@ struct Entering<'a> {
     cache: &'a Cache,
     lock: &'a LockInternals,
     mode: Mode,
-    who: Waiter,
+    /// Names this acquire in the local queue.
+    who: u64,
     wait: Wait<'a>,
     owners: &'a Owners,
     /// The hold by which the thread counts as a holder, while it looks.
     entered: Option<Arc<HeldNode>>,
     /// The slot of its wake-up, from when it begins to wait until it has taken that.
-    wake_ups: Option<ReplySlot<Woken>>,
+    wake_ups: Option<ReplySlot<Turn>>,
     has_waited: bool,
     /// Its turn in the local queue. `No`: it has nothing to give up.
     turn: Turn,
 }
 
 impl<'a> Entering<'a> {
-    fn begin(cache: &'a Cache, mode: Mode, wait: Wait<'a>, owners: &'a Owners) -> Result<(Entering<'a>, Woken)> {
+    fn begin(cache: &'a Cache, mode: Mode, wait: Wait<'a>, owners: &'a Owners) -> Result<Entering<'a>> {
         let lock = cache.lock(mode);
-        let mut state = cache.state.lock();
-        let ahead = state.local_queue.ahead(mode);
-        if wait.options.max_ahead.is_some_and(|most| ahead > most) {
-            drop(state);
-            return Err(Error::Busy { path: lock.base_path().to_owned(), ahead });
-        }
-        state.last_waiter += 1;
-        let who = state.last_waiter;
-        let (turn, next) = state.local_queue.enter(who, mode, wait.only_try);
-        let effects = state.effects(next);
-        let (entered, wake_ups, has_waited) = (None, None, false);
-        let mut enter = Entering { cache, lock, mode, who, wait, owners, entered, wake_ups, has_waited, turn };
-        let woken = enter.received(&mut state, turn);
-        drop(state);
-        cache.carry_out(effects);
-        Ok((enter, woken))
+        cache.step_with(|state| {
+            let ahead = state.local_queue.ahead(mode);
+            if wait.options.max_ahead.is_some_and(|most| ahead > most) {
+                return (Err(Error::Busy { path: lock.base_path().to_owned(), ahead }), Next::default());
+            }
+            state.last_waiter += 1;
+            let who = state.last_waiter;
+            let (turn, next) = state.local_queue.enter(who, mode, wait.only_try);
+            let (entered, wake_ups, has_waited) = (None, None, false);
+            let mut enter = Entering { cache, lock, mode, who, wait, owners, entered, wake_ups, has_waited, turn };
+            enter.has_turn(state, turn);
+            (Ok(enter), next)
+        })
     }
 
     /// Registers the wake-up slot under the lock that put us in the queue: no wake-up can come before the slot exists.
-    fn received(&mut self, state: &mut State, turn: Turn) -> Woken {
+    fn has_turn(&mut self, state: &mut State, turn: Turn) {
         self.turn = turn;
         if turn == Turn::Wait {
             let (sender, wake_ups) = reply_slot();
             state.waiters.insert(self.who, sender);
             (self.wake_ups, self.has_waited) = (Some(wake_ups), true);
         }
-        Woken { turn, tenure: state.node(turn) }
     }
 
     fn call(&self) -> Call<'a> {
         self.lock.client().call("acquire", self.lock.base_path(), self.wait.bound)
     }
 
-    /// Sleeps until it is its turn. A sender dropped without a wake-up would look like the end of the time. None is: it
-    /// stays among the waiters, which outlive this acquire, until the acquire leaves, or until it is taken out with its
-    /// wake-up, which `Wake` sends in any case.
-    fn wait(&mut self) -> Result<Option<Woken>> {
-        let Some(wake_ups) = &self.wake_ups else { return Ok(None) };
+    /// Sleeps until it is its turn. `false`: the time was up first.
+    ///
+    /// A sender dropped without a wake-up would look like the end of the time. None is: it stays among the waiters,
+    /// which outlive this acquire, until the acquire leaves, or until it is taken out with its wake-up, which `Wake`
+    /// sends in any case.
+    fn wait(&mut self) -> Result<bool> {
+        let Some(wake_ups) = &self.wake_ups else { return Ok(false) };
         // Not before: a cycle without a wait should read the clock as seldom as can be.
         let (bound, since) = (self.wait.bound, *self.wait.since.get_or_insert_with(Instant::now));
         loop {
             let until = next_recheck(self.lock.client()).map_or(bound, |at| bound.by(at));
             let end = match wake_ups.wait(until) {
-                Ok(woken) => {
-                    (self.wake_ups, self.turn) = (None, woken.turn);
-                    if matches!(woken.turn, Turn::Hold { .. }) {
+                Ok(turn) => {
+                    (self.wake_ups, self.turn) = (None, turn);
+                    if matches!(turn, Turn::Hold { .. }) {
                         self.lock.client().core.counters.waits.record(since.elapsed());
                     }
-                    return Ok(Some(woken));
+                    return Ok(true);
                 }
                 Err(end) => bound.is_over().or((until.deadline == bound.deadline).then_some(end)),
             };
             match end {
                 Some(WaitEnd::Cancelled) => return Err(self.call().cancelled()),
-                Some(WaitEnd::Deadline) => return Ok(None),
+                Some(WaitEnd::Deadline) => return Ok(false),
                 None => self.cache.look_after(),
             }
         }
     }
 
-    /// Queues at the servers.
-    fn queue_at_servers(&mut self) -> Result<Option<Woken>> {
+    /// Queues at the servers, and begins a tenure there. `false`: the time was up first, or the local queue knows of no
+    /// such delegate.
+    fn queue_at_servers(&mut self) -> Result<bool> {
         let (lock, wait) = (self.lock, self.wait);
         let mut spec = lock.spec(wait);
         if self.has_waited {
@@ -156,27 +156,36 @@ impl<'a> Entering<'a> {
             (spec.max_ahead, spec.looks_first) = (None, wait.only_try);
         }
         let acquire = Acquire { delegate: Some(self), ..Acquire::new(lock, spec, wait) };
-        let Outcome::Granted { held, .. } = acquire.run()? else { return Ok(None) };
-        Ok(held.into_iter().next().and_then(|node| self.begin_tenure(node)))
-    }
-
-    /// Begins a tenure. `None`: the local queue knows of no such delegate.
-    fn begin_tenure(&mut self, node: Arc<HeldNode>) -> Option<Woken> {
-        let cache = self.cache;
-        cache.begin(self.who, self.mode, node, |state, turn| self.received(state, turn))
+        let Outcome::Granted { held, .. } = acquire.run()? else { return Ok(false) };
+        let Some(node) = held.into_iter().next() else { return Ok(false) };
+        node.serve(self.cache.this.clone());
+        // Only events in the order of time come before another contender can be granted the lock.
+        let may_last = node.session().tells_in_order();
+        let has_begun = self.cache.step_with(|state| {
+            let Some((turn, number, next)) = state.local_queue.granted(self.who, may_last, Instant::now()) else {
+                return (false, Next::default());
+            };
+            state.tenures.insert(number, node.clone());
+            self.has_turn(state, turn);
+            (true, next)
+        });
+        if !has_begun {
+            lock.release_in_background(&node);
+        }
+        Ok(has_begun)
     }
 
     /// Takes the lock on its turn, unless a last look shows that it is not certain. `Break(None)`: the time was up;
     /// `Continue`: the next turn.
-    fn take(&mut self, woken: &Woken, number: u64, grant: u64) -> Result<ControlFlow<Option<Arc<HeldNode>>, Woken>> {
+    fn take(&mut self, number: u64, grant: u64) -> Result<ControlFlow<Option<Arc<HeldNode>>>> {
         let (cache, lock) = (self.cache, self.lock);
-        let Some(tenure) = &woken.tenure else { return Ok(ControlFlow::Continue(self.again(number, grant))) };
-        let revocable = lock.revocable_node();
-        if let Some(listener) = &revocable {
-            cache.listen(number, grant, tenure, listener);
-        }
+        let tenure = cache.state.lock().tenures.get(&number).cloned();
+        let Some(tenure) = tenure else { return Ok(self.again(number, grant)) };
         let is_attended = lock.client().core.config.max_hold_time.is_some();
-        let held = tenure.grant(number, grant, revocable, is_attended);
+        let held = tenure.grant(number, grant, lock.revocable_node(), is_attended);
+        if held.revocable().is_some() {
+            cache.listening.lock().push(Arc::downgrade(&held));
+        }
         self.entered = Some(held.clone());
         self.owners.entered(lock, held);
         let bound = if self.wait.only_try {
@@ -188,7 +197,7 @@ impl<'a> Entering<'a> {
         let end = bound.is_over().filter(|end| !self.wait.only_try || *end == WaitEnd::Cancelled);
         let looked = match end {
             Some(end) => Err(end),
-            None => last_look(std::slice::from_ref(tenure), Duration::ZERO, bound, woken.turn.is_first()),
+            None => last_look(slice::from_ref(&tenure), Duration::ZERO, bound, self.turn.is_first()),
         };
         match looked {
             Ok(Certainty::Certain) => {
@@ -200,7 +209,7 @@ impl<'a> Entering<'a> {
                 Err(self.call().connection_loss())
             }
             Err(WaitEnd::Deadline) => Ok(ControlFlow::Break(None)),
-            Ok(Certainty::Gone) => Ok(ControlFlow::Continue(self.again(number, grant))),
+            Ok(Certainty::Gone) => Ok(self.again(number, grant)),
             Ok(Certainty::InDoubt) => {
                 // The znode goes with the last hold by it: others wait for it at the servers.
                 cache.step(|local_queue| local_queue.gone(number));
@@ -214,34 +223,44 @@ impl<'a> Entering<'a> {
         if let Some(held) = self.entered.take() {
             drop(self.owners.leave(self.lock, &held));
             held.released();
+            if held.revocable().is_some() {
+                self.cache.listens_no_more(&held);
+            }
         }
     }
 
     /// The znode is gone: enters the local queue again, in the old place.
-    fn again(&mut self, number: u64, grant: u64) -> Woken {
+    fn again(&mut self, number: u64, grant: u64) -> ControlFlow<Option<Arc<HeldNode>>> {
         self.step_back();
-        let cache = self.cache;
-        cache.listens_no_more(number, grant);
-        let mut state = cache.state.lock();
-        let (turn, next) = state.local_queue.enter_again(self.who, self.mode, (number, grant), self.wait.only_try);
-        let effects = state.effects(next);
-        let woken = self.received(&mut state, turn);
-        drop(state);
-        cache.carry_out(effects);
-        woken
+        self.cache.step_with(|state| {
+            let (turn, next) = state.local_queue.enter_again(self.who, self.mode, (number, grant), self.wait.only_try);
+            self.has_turn(state, turn);
+            ((), next)
+        });
+        ControlFlow::Continue(())
     }
 }
 
 impl Drop for Entering<'_> {
     fn drop(&mut self) {
         self.step_back();
+        let cache = self.cache;
+        if let Some(wake_ups) = &self.wake_ups {
+            let was_woken = cache.step_with(|state| match state.waiters.remove(&self.who) {
+                Some(_) => (false, state.local_queue.leave(self.who)),
+                None => (true, Next::default()),
+            });
+            if !was_woken {
+                return;
+            }
+            // The wake-up is there by now, or comes at once.
+            self.turn = wake_ups.wait(WaitBound::default()).unwrap_or(Turn::Wait);
+        }
         match self.turn {
             Turn::No => {}
-            Turn::Hold { tenure, grant } => {
-                self.cache.listens_no_more(tenure, grant);
-                self.cache.end_turn(tenure, grant);
-            }
-            Turn::Queue | Turn::Wait => self.cache.leave(self.who, self.wake_ups.as_ref()),
+            // If the tenure has ended since, its znode goes with the last turn in it.
+            Turn::Hold { tenure, grant } => cache.end_turn(tenure, grant),
+            Turn::Queue | Turn::Wait => cache.step(|local_queue| local_queue.leave(self.who)),
         }
     }
 }
@@ -266,12 +285,12 @@ impl Delegate for Entering<'_> {
     }
 
     fn hand_over(&self, contender: Contention) -> Option<Contention> {
-        let mut state = self.cache.state.lock();
-        let Some(next) = state.local_queue.hand_over(self.who) else { return Some(contender) };
-        state.queued = Some((self.mode, contender));
-        let effects = state.effects(next);
-        drop(state);
-        self.cache.carry_out(effects);
-        None
+        self.cache.step_with(|state| match state.local_queue.hand_over(self.who) {
+            Some(next) => {
+                state.queued = Some((self.mode, contender));
+                (None, next)
+            }
+            None => (Some(contender), Next::default()),
+        })
     }
 }

@@ -12,9 +12,6 @@ use crate::locks::threads::caching::options::Caching;
 const SHORTEST_IDLE_LOOK: Duration = Duration::from_secs(1);
 const LONGEST_IDLE_LOOK: Duration = Duration::from_secs(10);
 
-/// Names one acquire of one thread. A later one has a greater number.
-pub(crate) type Waiter = u64;
-
 /// Whether other threads, or znodes, may hold beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Mode {
@@ -28,12 +25,13 @@ pub(crate) enum Mode {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(crate) struct LocalQueue {
     stage: Stage,
-    /// The waiters for a turn, first come, first served: the smallest number is in front. Empty while the current tenure is
-    /// shared: a thread that cannot have a turn in it ends it, and queues at the servers before its znode goes.
-    queue: VecDeque<(Waiter, Mode)>,
-    /// The tenures that have ended while a thread had a turn in them. No thread gets another turn there, and the znode
-    /// goes with the last turn.
-    ended: Vec<Tenure>,
+    /// The waiters for a turn, first come, first served. Each acquire of a thread has a number, a later one a greater
+    /// number: the smallest is in front. Empty while the current tenure is shared: a thread that cannot have a turn in
+    /// it ends it, and queues at the servers before its znode goes.
+    queue: VecDeque<(u64, Mode)>,
+    /// The turns, each by its tenure and its grant, in tenures that have ended. No thread gets another turn there, and
+    /// the znode goes with the last turn.
+    ended: Vec<(u64, u64)>,
     tenures: u64,
     /// Whether a [`LocalQueue::tick`] is to come: one for all tenures, however short they are.
     is_timed: bool,
@@ -47,7 +45,7 @@ enum Stage {
     /// The delegate queues at the servers, for itself and those behind it. The znode of the tenure before goes as soon
     /// as the delegate's create is on its way, so that the waiters lose no place.
     Queueing {
-        delegate: Waiter,
+        delegate: u64,
         mode: Mode,
         before: Option<u64>,
     },
@@ -64,18 +62,11 @@ struct Tenure {
     inside: Vec<u64>,
     /// Whether it may outlast its first hold: events of the znode and of the directory come in time.
     may_last: bool,
-    rivals: Option<Rivals>,
+    /// Since when other contenders are known to wait for the lock, and the number of grants up to then.
+    rivals: Option<(Instant, u64)>,
     idle_since: Option<Instant>,
     /// When its directory was listed last.
     looked: Instant,
-}
-
-/// Other contenders for the lock.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Rivals {
-    since: Instant,
-    /// The number of grants up to then.
-    grants: u64,
 }
 
 /// The turn of a waiter.
@@ -98,7 +89,7 @@ pub(crate) struct Next {
     /// The tenures whose znodes go.
     pub(crate) releases: Vec<u64>,
     /// The waiters to wake, with their turns.
-    pub(crate) wake: Vec<(Waiter, Turn)>,
+    pub(crate) wake: Vec<(u64, Turn)>,
     /// When [`LocalQueue::tick`] is due.
     pub(crate) tick: Option<Instant>,
     /// The tenure whose directory is to be listed.
@@ -128,7 +119,7 @@ impl Next {
 
 impl LocalQueue {
     /// A thread wants the lock. A mere try never waits, and keeps no other thread from a turn.
-    pub(crate) fn enter(&mut self, who: Waiter, mode: Mode, only_tries: bool) -> (Turn, Next) {
+    pub(crate) fn enter(&mut self, who: u64, mode: Mode, only_tries: bool) -> (Turn, Next) {
         let ends_tenure = match &mut self.stage {
             Stage::Vacant => true,
             Stage::Granted(tenure) if tenure.lets_in(mode) => return (tenure.give(), Next::default()),
@@ -137,49 +128,48 @@ impl LocalQueue {
             Stage::Queueing { .. } => false,
         };
         if ends_tenure {
-            // The znode of an idle lock goes first: nobody has waited behind it.
-            let next = Next::releasing(self.close());
-            self.stage = Stage::Queueing { delegate: who, mode, before: None };
-            (Turn::Queue, next)
+            self.queue_at_servers(who, mode)
         } else if only_tries {
             (Turn::No, Next::default())
         } else {
-            self.queue.push_back((who, mode));
+            self.wait(who, mode);
             (Turn::Wait, Next::default())
         }
+    }
+
+    /// Ends the tenure for a thread that cannot have a turn in it. The znode of an idle lock goes first: nobody has waited
+    /// behind it.
+    fn queue_at_servers(&mut self, delegate: u64, mode: Mode) -> (Turn, Next) {
+        let next = Next::releasing(self.close());
+        self.stage = Stage::Queueing { delegate, mode, before: None };
+        (Turn::Queue, next)
     }
 
     /// The thread with this turn found that the znode is gone: it enters again, and keeps its place.
     pub(crate) fn enter_again(
         &mut self,
-        who: Waiter,
+        who: u64,
         mode: Mode,
         (number, grant): (u64, u64),
         only_tries: bool,
     ) -> (Turn, Next) {
         if let Some(tenure) = self.tenure(number) {
             tenure.leave(grant);
-            let next = Next::releasing(self.close());
-            self.stage = Stage::Queueing { delegate: who, mode, before: None };
-            return (Turn::Queue, next);
+            return self.queue_at_servers(who, mode);
         }
         let next = self.leave_ended(number, grant);
         let (turn, then) = self.enter(who, mode, only_tries);
-        if turn == Turn::Wait {
-            self.queue.pop_back();
-            self.wait_again(who, mode);
-        }
         (turn, next.and(then))
     }
 
-    /// Puts a waiter back into the queue, in front of those that came later.
-    fn wait_again(&mut self, who: Waiter, mode: Mode) {
+    /// Puts a waiter into the queue, in front of those that came later.
+    fn wait(&mut self, who: u64, mode: Mode) {
         let place = self.queue.partition_point(|(other, _)| *other < who);
         self.queue.insert(place, (who, mode));
     }
 
     /// The delegate's create is on its way.
-    pub(crate) fn created(&mut self, who: Waiter) -> Next {
+    pub(crate) fn created(&mut self, who: u64) -> Next {
         match &mut self.stage {
             Stage::Queueing { delegate, before, .. } if *delegate == who => Next::releasing(before.take()),
             _ => Next::default(),
@@ -191,7 +181,7 @@ impl LocalQueue {
     ///
     /// A writer's first turn is the delegate's, unless an earlier thread has entered again meanwhile. The first grant
     /// counts as the delegate's in any case: no other thread has just seen the znode.
-    pub(crate) fn granted(&mut self, who: Waiter, may_last: bool, now: Instant) -> Option<(Turn, u64, Next)> {
+    pub(crate) fn granted(&mut self, who: u64, may_last: bool, now: Instant) -> Option<(Turn, u64, Next)> {
         let Stage::Queueing { delegate, mode, before } = self.stage else { return None };
         if delegate != who {
             return None;
@@ -218,7 +208,7 @@ impl LocalQueue {
             tenure.inside.clear();
             next.wake.push((first, tenure.give()));
             turn = Turn::Wait;
-            self.wait_again(who, mode);
+            self.wait(who, mode);
         }
         while is_shared
             && may_last
@@ -236,7 +226,7 @@ impl LocalQueue {
 
     /// The delegate gives up, and the next waiter takes over its contender: the process keeps its place at the servers.
     /// `None`: there is no waiter, or it waits for another kind of znode.
-    pub(crate) fn hand_over(&mut self, who: Waiter) -> Option<Next> {
+    pub(crate) fn hand_over(&mut self, who: u64) -> Option<Next> {
         let Stage::Queueing { delegate, mode, .. } = &mut self.stage else { return None };
         let (successor, _) = *self.queue.front().filter(|(_, wanted)| *delegate == who && wanted == mode)?;
         *delegate = successor;
@@ -250,7 +240,7 @@ impl LocalQueue {
     }
 
     /// A thread without a turn does not want the lock any more.
-    pub(crate) fn leave(&mut self, who: Waiter) -> Next {
+    pub(crate) fn leave(&mut self, who: u64) -> Next {
         if let Stage::Queueing { delegate, before, .. } = self.stage
             && delegate == who
         {
@@ -262,44 +252,36 @@ impl LocalQueue {
 
     /// The thread with this turn gives it back, whether it took the lock or only looked.
     pub(crate) fn release(&mut self, number: u64, grant: u64, limits: &Caching, now: Instant) -> Next {
-        let Some(tenure) = self.tenure(number) else { return self.leave_ended(number, grant) };
+        let tenure = match &mut self.stage {
+            Stage::Granted(tenure) if tenure.number == number => tenure,
+            _ => return self.leave_ended(number, grant),
+        };
         tenure.leave(grant);
         let look = tenure.look_if_due(limits, now);
-        Next { look, ..self.pass(number, limits, now) }
-    }
-
-    /// A turn in the current tenure has ended.
-    fn pass(&mut self, number: u64, limits: &Caching, now: Instant) -> Next {
-        let Some(tenure) = self.tenure(number).filter(|tenure| tenure.inside.is_empty()) else {
-            return Next::default();
-        };
-        if tenure.is_over(limits, now) {
-            return self.end();
-        }
-        let (mode, has_rivals) = (tenure.mode, tenure.rivals.is_some());
-        match self.queue.front().copied() {
-            None => self.idle(limits, now),
-            Some((next, wanted)) if wanted == mode => {
-                self.queue.pop_front();
-                let turn = self.tenure(number).map(|tenure| (next, tenure.give()));
-                Next { wake: turn.into_iter().collect(), ..Next::default() }
+        let next = if !tenure.inside.is_empty() {
+            Next::default()
+        } else if tenure.is_over(limits, now) {
+            self.end()
+        } else {
+            match self.queue.front().copied() {
+                // No thread of this process wants the lock.
+                None if tenure.rivals.is_some() || limits.keep_idle.is_zero() => self.end(),
+                None => {
+                    tenure.idle_since = Some(now);
+                    let tick = tenure.next_tick(limits).filter(|_| !self.is_timed);
+                    self.is_timed |= tick.is_some();
+                    Next { tick, ..Next::default() }
+                }
+                Some((next, wanted)) if wanted == tenure.mode => {
+                    self.queue.pop_front();
+                    Next { wake: vec![(next, tenure.give())], ..Next::default() }
+                }
+                Some(_) if tenure.rivals.is_some() => self.end(),
+                // As no other contender waits, there is no place to lose, and the new znode finds itself alone.
+                Some(_) => Next::releasing(self.close()).and(self.pass_on(None)),
             }
-            Some(_) if has_rivals => self.end(),
-            // As no other contender waits, there is no place to lose, and the new znode finds itself alone.
-            Some(_) => Next::releasing(self.close()).and(self.pass_on(None)),
-        }
-    }
-
-    /// No thread of this process wants the lock.
-    fn idle(&mut self, limits: &Caching, now: Instant) -> Next {
-        let Stage::Granted(tenure) = &mut self.stage else { return Next::default() };
-        if tenure.rivals.is_some() || limits.keep_idle.is_zero() {
-            return self.end();
-        }
-        tenure.idle_since = Some(now);
-        let tick = tenure.next_tick(limits).filter(|_| !self.is_timed);
-        self.is_timed |= tick.is_some();
-        Next { tick, ..Next::default() }
+        };
+        Next { look, ..next }
     }
 
     /// The znode, or its session, is gone, or was in doubt for too long. The waiters keep their order.
@@ -311,7 +293,7 @@ impl LocalQueue {
     /// Another contender stands in the directory, or may, that cannot hold beside this tenure.
     pub(crate) fn rivals_came(&mut self, number: u64, now: Instant) -> Next {
         self.ends_soon(number, |tenure| {
-            tenure.rivals.get_or_insert(Rivals { since: now, grants: tenure.grants });
+            tenure.rivals.get_or_insert((now, tenure.grants));
         })
     }
 
@@ -333,8 +315,8 @@ impl LocalQueue {
 
     /// Whether there is time to look which contender came into the directory, and it matters.
     pub(crate) fn looks_for_rivals(&self, number: u64) -> bool {
-        let has_time = |tenure: &Tenure| tenure.mode == Mode::Shared || !tenure.inside.is_empty();
-        self.now().is_some_and(|tenure| tenure.number == number && has_time(tenure) && tenure.rivals.is_none())
+        let mode = self.mode_without_rivals(number);
+        mode.is_some_and(|mode| mode == Mode::Shared || self.inside(number) > 0)
     }
 
     /// Time to look whether the lock has been idle for long, or other contenders wait for it.
@@ -365,26 +347,24 @@ impl LocalQueue {
         }
     }
 
-    /// Whether this is the current tenure, and no other contender is known to wait.
-    pub(crate) fn is_of_now(&self, number: u64) -> bool {
-        self.now().is_some_and(|tenure| tenure.number == number && tenure.rivals.is_none())
+    /// The mode of this tenure, if it is the current one and no other contender is known to wait.
+    pub(crate) fn mode_without_rivals(&self, number: u64) -> Option<Mode> {
+        let tenure = self.now().filter(|tenure| tenure.number == number && tenure.rivals.is_none());
+        tenure.map(|tenure| tenure.mode)
     }
 
     /// The rules of fairness.
     #[cfg(test)]
     pub(super) fn check(&self, limits: &Caching) -> Result<(), String> {
-        if let Some(tenure) = self.ended.iter().find(|tenure| tenure.inside.is_empty()) {
-            return Err(format!("tenure {} has ended, and its znode stays", tenure.number));
-        }
         let Stage::Granted(tenure) = &self.stage else { return Ok(()) };
         if !self.queue.is_empty() && (tenure.inside.is_empty() || tenure.mode == Mode::Shared) {
             return Err(format!("{:?} waits behind {tenure:?}", self.queue));
         }
-        let Some(rivals) = &tenure.rivals else { return Ok(()) };
+        let Some((_, before)) = tenure.rivals else { return Ok(()) };
         if tenure.inside.is_empty() {
             return Err(format!("{tenure:?} is idle while others wait"));
         }
-        let more = tenure.grants - rivals.grants;
+        let more = tenure.grants - before;
         if more > limits.max_grants { Err(format!("{more} grants while others wait")) } else { Ok(()) }
     }
 
@@ -400,8 +380,9 @@ impl LocalQueue {
 
     /// How many threads have a turn in this tenure, or look whether they may take it.
     pub(crate) fn inside(&self, number: u64) -> usize {
-        let mut tenures = self.now().into_iter().chain(&self.ended);
-        tenures.find(|tenure| tenure.number == number).map_or(0, |tenure| tenure.inside.len())
+        let now = self.now().filter(|tenure| tenure.number == number);
+        let ended = self.ended.iter().filter(|(tenure, _)| *tenure == number);
+        now.map_or(0, |tenure| tenure.inside.len()) + ended.count()
     }
 
     /// How many threads of this process wait for a turn.
@@ -421,7 +402,7 @@ impl LocalQueue {
         if tenure.inside.is_empty() {
             return Some(tenure.number);
         }
-        self.ended.push(tenure);
+        self.ended.extend(tenure.inside.iter().map(|grant| (tenure.number, *grant)));
         None
     }
 
@@ -438,13 +419,8 @@ impl LocalQueue {
 
     /// Ends a turn of a closed tenure, whose znode goes with the last one.
     fn leave_ended(&mut self, number: u64, grant: u64) -> Next {
-        let Some(place) = self.ended.iter().position(|tenure| tenure.number == number) else { return Next::default() };
-        let Some(tenure) = self.ended.get_mut(place) else { return Next::default() };
-        tenure.leave(grant);
-        let is_left = tenure.inside.is_empty();
-        if is_left {
-            self.ended.swap_remove(place);
-        }
+        let had_turn = self.ended.extract_if(.., |turn| *turn == (number, grant)).next().is_some();
+        let is_left = had_turn && self.inside(number) == 0;
         Next::releasing(is_left.then_some(number))
     }
 
@@ -498,11 +474,10 @@ impl Tenure {
 
     /// Whether the lock moves on although threads of this process want it.
     fn is_over(&self, limits: &Caching, now: Instant) -> bool {
-        let is_used_up = |rivals: &Rivals| {
-            self.grants - rivals.grants >= limits.max_grants
-                || now.saturating_duration_since(rivals.since) >= limits.max_tenure
+        let is_used_up = |(since, grants): (Instant, u64)| {
+            self.grants - grants >= limits.max_grants || now.saturating_duration_since(since) >= limits.max_tenure
         };
-        !self.may_last || self.rivals.as_ref().is_some_and(is_used_up)
+        !self.may_last || self.rivals.is_some_and(is_used_up)
     }
 }
 

@@ -11,7 +11,7 @@ fn writing(local_queue: &mut LocalQueue, now: Instant) -> (u64, u64) {
 }
 
 /// A tenure of readers, all of whom have a turn.
-fn sharing(local_queue: &mut LocalQueue, readers: &[Waiter]) -> u64 {
+fn sharing(local_queue: &mut LocalQueue, readers: &[u64]) -> u64 {
     let (first, others) = readers.split_first().unwrap_or_else(|| panic!("no reader"));
     assert_eq!(local_queue.enter(*first, Mode::Shared, false), (Turn::Queue, Next::default()));
     let Some((Turn::Hold { tenure, .. }, number, next)) = local_queue.granted(*first, true, Instant::now()) else {
@@ -24,7 +24,7 @@ fn sharing(local_queue: &mut LocalQueue, readers: &[Waiter]) -> u64 {
     tenure
 }
 
-fn shares(local_queue: &mut LocalQueue, reader: Waiter, number: u64) -> bool {
+fn shares(local_queue: &mut LocalQueue, reader: u64, number: u64) -> bool {
     let (turn, next) = local_queue.enter(reader, Mode::Shared, false);
     matches!(turn, Turn::Hold { tenure, .. } if tenure == number) && next == Next::default()
 }
@@ -33,7 +33,7 @@ fn releases(local_queue: &mut LocalQueue, tenure: u64, grant: u64) -> Next {
     local_queue.release(tenure, grant, &Caching::new(), Instant::now())
 }
 
-fn comes(local_queue: &mut LocalQueue, who: Waiter, mode: Mode) -> Turn {
+fn comes(local_queue: &mut LocalQueue, who: u64, mode: Mode) -> Turn {
     local_queue.enter(who, mode, false).0
 }
 
@@ -131,14 +131,17 @@ fn there_is_time_to_look_who_came_while_the_lock_is_in_use_or_shared() {
     let mut local_queue = LocalQueue::default();
     let (tenure, grant) = writing(&mut local_queue, Instant::now());
     assert!(local_queue.looks_for_rivals(tenure) && !local_queue.looks_for_rivals(tenure + 1));
-    assert!(local_queue.is_of_now(tenure) && !local_queue.is_of_now(tenure + 1));
+    assert!(local_queue.mode_without_rivals(tenure).is_some() && local_queue.mode_without_rivals(tenure + 1).is_none());
     assert!(releases(&mut local_queue, tenure, grant).tick.is_some() && !local_queue.looks_for_rivals(tenure));
     assert_eq!(comes(&mut local_queue, 2, Mode::Exclusive), hold(tenure, 2));
     let late = Instant::now() + Duration::from_secs(60);
     assert_eq!(local_queue.tick(&Caching::new(), late), Next::default(), "a release looks");
-    assert!(local_queue.is_of_now(tenure), "it is in use");
+    assert!(local_queue.mode_without_rivals(tenure).is_some(), "it is in use");
     assert_eq!(local_queue.rivals_came(tenure, Instant::now()), Next::default());
-    assert!(!local_queue.looks_for_rivals(tenure) && !local_queue.is_of_now(tenure), "they are known");
+    assert!(
+        !local_queue.looks_for_rivals(tenure) && local_queue.mode_without_rivals(tenure).is_none(),
+        "they are known"
+    );
 
     let mut local_queue = LocalQueue::default();
     let tenure = sharing(&mut local_queue, &[1]);

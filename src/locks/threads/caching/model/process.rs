@@ -9,7 +9,7 @@ use std::{
 use crate::{
     framework::held::certainty::{Certainty, Evidence},
     locks::threads::caching::{
-        local_queue::{LocalQueue, Mode, Next, Turn, Waiter},
+        local_queue::{LocalQueue, Mode, Next, Turn},
         options::Caching,
     },
 };
@@ -71,9 +71,9 @@ pub(super) struct Process {
     pub(super) local_queue: LocalQueue,
     pub(super) threads: Vec<Thread>,
     /// The acquires of the threads, and the last one of all.
-    pub(super) waiters: [Waiter; THREADS],
+    pub(super) waiters: [u64; THREADS],
     pub(super) modes: [Mode; THREADS],
-    pub(super) last_waiter: Waiter,
+    pub(super) last_waiter: u64,
     /// A writer has got its turn although an earlier writer waits.
     pub(super) is_out_of_order: bool,
     /// The last tenure that a thread has entered.
