@@ -73,7 +73,8 @@ impl HeldNode {
         self.tenure.is_some() || self.znode.cache.get().is_none()
     }
 
-    /// Whether its state stays for ever.
+    /// Whether its state stays for ever. Ask this first, and for the state after it: a loss may come in between, and is told
+    /// at the next look only to those who are still there.
     fn is_over(&self, inner: &HoldParts) -> bool {
         inner.life.is_over() || !self.znode.is_lasting()
     }
@@ -88,6 +89,7 @@ impl HeldNode {
     pub(crate) fn channel(self: &Arc<Self>) -> StateChanges {
         let (sender, receiver) = unbounded();
         let mut inner = self.inner.lock();
+        let is_over = self.is_over(&inner);
         let state = self.state_in(&inner, Instant::now());
         if state != HoldState::Held {
             // The receiver is right here.
@@ -95,7 +97,7 @@ impl HeldNode {
         }
         let id = inner.subscribers.next_id();
         // After the end nothing follows the state that is in the channel already.
-        if !self.is_over(&inner) {
+        if !is_over {
             inner.subscribers.add(id, Subscriber::States(state, Outlet::Channel(sender)));
             self.is_asked(&mut inner);
         }
@@ -155,9 +157,10 @@ impl HeldNode {
         if inner.life.is_released() {
             return id;
         }
+        let is_over = self.is_over(&inner);
         let left = self.left_in(&inner, Instant::now());
         let subscriber = Subscriber::warned(margin, left, warning, &self.znode.dispatcher);
-        if !self.is_over(&inner) {
+        if !is_over {
             self.is_attended(&mut inner);
             inner.subscribers.add(id, subscriber);
             // The next look may be planned for later than this needs it.
@@ -185,12 +188,13 @@ impl HeldNode {
 
     /// Tells of the state. Returns the subscribers after the last message: the caller drops them without the lock.
     pub(super) fn tell_in(&self, inner: &mut HoldParts, now: Instant) -> Subscribers {
+        let was_over = self.is_over(inner);
         let standing = self.standing(inner, now);
         if let HoldState::Lost(reason) = standing.state {
             inner.life.lose(reason);
         }
         inner.subscribers.tell(&standing, &self.znode.dispatcher);
-        if self.is_over(inner) { mem::take(&mut inner.subscribers) } else { Subscribers::default() }
+        if was_over || inner.life.is_over() { mem::take(&mut inner.subscribers) } else { Subscribers::default() }
     }
 
     /// Ends the hold by the holder's own doing. Tells all subscribers for the last time, on the calling thread and the

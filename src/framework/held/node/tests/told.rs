@@ -1,5 +1,7 @@
 //! What a holder is told, and until when.
 
+use std::{hint, sync::Barrier, thread};
+
 use super::*;
 
 #[test]
@@ -94,4 +96,35 @@ fn what_is_granted_while_the_client_is_closed_is_lost_at_once() {
     rig.look_at(rig.begun);
     let states = rig.hold().channel();
     assert_eq!(states.iter().collect::<Vec<_>>(), [HoldState::Lost(LostReason::ClientClosed)]);
+}
+
+/// The client's thread looks while the session's thread hears why the znode is gone.
+#[test]
+fn a_loss_in_the_midst_of_a_look_is_told() {
+    for round in 0..3000 {
+        let rig = Rig::new(None);
+        let node = rig.watched();
+        let (states, (warnings, _subscription)) =
+            (node.channel(), HeldNode::deadline_channel(std::slice::from_ref(&node), MOMENT));
+        let both = Barrier::new(2);
+        let late = thread::scope(|scope| {
+            rig.deletes(&node);
+            let loses = scope.spawn(|| {
+                both.wait();
+                (0..round % 300).for_each(|_| hint::spin_loop());
+                node.lose(LostReason::NodeDeleted);
+            });
+            both.wait();
+            if round % 2 == 0 {
+                rig.look_at(rig.begun);
+            }
+            let late = node.channel();
+            loses.join().unwrap();
+            late
+        });
+        rig.look_at(rig.begun);
+        assert_eq!(states.iter().last(), Some(DELETED), "round {round}");
+        assert_eq!(late.iter().last(), Some(DELETED), "round {round}, who asks meanwhile");
+        assert_eq!(warnings.iter().last(), Some(crate::DeadlineEvent::Near), "round {round}");
+    }
 }
