@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
+    fingerprint::fingerprint,
     rules::Rules,
-    shared::fingerprint,
     world::{Action, Notes, World},
 };
 

@@ -3,11 +3,11 @@
 use curator_locks::unversioned::contender::Contender;
 
 use super::{
-    client::Client,
+    client::{Client, Owner, Watched},
     rules::{Fault, Rules},
     server::{Change, Server, changes_nothing},
     shared::Shared,
-    thread::{Owed, Thread},
+    thread::{Hold, Owed, Thread},
 };
 
 #[derive(Debug, Clone, Hash)]
@@ -96,7 +96,8 @@ impl World {
             for (place, hold) in (0..).zip(&thread.holds) {
                 let client = &self.clients[thread.client];
                 let is_unseen = client.connection != 0 && client.connection != hold.seen_over;
-                if is_unseen && hold.is_returned && !hold.is_lost && self.is_reachable(thread.client) {
+                let is_due = is_unseen || self.is_missed(rules, thread.client, hold);
+                if is_due && hold.is_returned && !hold.is_lost && self.is_reachable(thread.client) {
                     actions.push(Action::Verify(t, place));
                 }
             }
@@ -112,6 +113,20 @@ impl World {
     fn is_reachable(&self, c: usize) -> bool {
         let client = &self.clients[c];
         client.is_connected() && client.is_idle() && self.server.lives(client.session)
+    }
+
+    /// Whether somebody waits by a place at the head of a queue that is gone, and that it had got without a watch: the
+    /// registry sets one a moment later, and the answer tells.
+    fn is_missed(&self, rules: &Rules, c: usize, hold: &Hold) -> bool {
+        let client = &self.clients[c];
+        let is_place = rules.locks.iter().any(|lock| lock.bar == Some(hold.lock));
+        let Some(node) =
+            hold.nodes.last().filter(|node| is_place && !client.sees(&self.server.tree).stands(node.czxid))
+        else {
+            return false;
+        };
+        let is_watch = |watch: &Watched| matches!(watch.owner, Owner::Holder(_, czxid) if czxid == node.czxid);
+        !client.watches.iter().any(is_watch)
     }
 
     fn actions_of(&self, rules: &Rules, c: u8, actions: &mut Vec<Action>) {

@@ -6,6 +6,8 @@
 //! replies, which may come late or never.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
+#[path = "../../../../../tests/support/fingerprint.rs"]
+mod fingerprint;
 mod process;
 mod schedule;
 mod server;
@@ -15,11 +17,11 @@ mod world;
 use std::{
     collections::{HashMap, VecDeque},
     env,
-    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
     time::{Duration, Instant},
 };
 
 use self::{
+    fingerprint::fingerprint,
     process::{Omitted, Process, THREADS, Task, Tasks, always},
     schedule::Action,
     world::World,
@@ -29,10 +31,6 @@ use crate::locks::threads::caching::local_queue::LocalQueue;
 
 /// How many states of one scenario are enough by default.
 const ENOUGH_STATES: usize = 25_000;
-
-fn hash(world: &World) -> u64 {
-    BuildHasherDefault::<DefaultHasher>::default().hash_one(world)
-}
 
 /// The tasks of the threads: of the one process, then of the other.
 const SCENARIOS: [[Task; 4]; 8] = {
@@ -59,12 +57,12 @@ fn explore_all(rounds: u8, faults: u8) {
 fn explore(name: &str, tasks: Tasks, rounds: u8, faults: u8) -> usize {
     let processes = [1, 2].map(|session| Process::new(session, 2, rounds, true));
     let first = World::new(tasks, processes.into(), faults, Omitted::Nothing);
-    let mut parents: HashMap<u64, Option<(u64, Action)>> = HashMap::from([(hash(&first), None)]);
+    let mut parents: HashMap<u64, Option<(u64, Action)>> = HashMap::from([(fingerprint(&first), None)]);
     let mut queue = VecDeque::from([(first, 0)]);
     let most = env::var("MODEL_STATES").map_or(ENOUGH_STATES, |most| most.parse().unwrap());
     let mut depth = None;
     while let Some((world, steps)) = queue.pop_front() {
-        let at = hash(&world);
+        let at = fingerprint(&world);
         let actions = world.actions();
         let fail = |what: String, last: Option<Action>| {
             let mut trace: Vec<Action> = last.into_iter().collect();
@@ -90,7 +88,7 @@ fn explore(name: &str, tasks: Tasks, rounds: u8, faults: u8) -> usize {
             found.push((next, action));
         }
         for (next, action) in found {
-            let key = hash(&next);
+            let key = fingerprint(&next);
             if !parents.contains_key(&key) {
                 if parents.len() >= most {
                     depth.get_or_insert(steps);
