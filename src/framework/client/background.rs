@@ -239,7 +239,8 @@ impl Background {
             }
             Err(error) => log::error!("the ensemble provider gave a bad connect string: {error}"),
         }
-        if self.core.current_session().is_none() {
+        // The provider may have taken its time, and the client was closed meanwhile.
+        if self.core.current_session().is_none() && self.core.check_open().is_ok() {
             self.replace_session();
         }
     }

@@ -13,6 +13,20 @@ pub(crate) enum Certainty {
     Gone,
 }
 
+/// What a call returns with a lock upon, besides that a server has shown its znode over the last connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// The caller holds it already. A holder without a connection holds on: the servers keep its session.
+    Nothing,
+    /// A live connection: its contender has just been granted it.
+    Connection,
+    /// A watch, which would have told of its end.
+    Watch,
+    /// The answer of a server that has caught up with the leader: an event may be late, or kept back from a client that may
+    /// not read the znode any more (CVE-2024-23944).
+    Answer,
+}
+
 /// The client's knowledge of a znode, without asking a server.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Evidence {
@@ -30,7 +44,6 @@ pub(crate) struct Evidence {
 
 impl Evidence {
     /// The evidence of two znodes, of which the weaker counts each time.
-    #[inline]
     pub(crate) fn and(self, other: Evidence) -> Evidence {
         Evidence {
             is_gone: self.is_gone || other.is_gone,
@@ -41,10 +54,9 @@ impl Evidence {
         }
     }
 
-    /// Whether the znode stands until then. A holder without a connection holds on: the servers keep its session.
+    /// Whether the znode stands until then.
     ///
     /// The clock has to be read after the evidence, which a pause in between makes older, and never younger.
-    #[inline]
     pub(crate) fn certainty(&self, until: Instant) -> Certainty {
         if self.is_gone {
             Certainty::Gone
@@ -55,12 +67,20 @@ impl Evidence {
         }
     }
 
-    /// Whether the lock may be handed out: over a live connection, and nothing can have happened to the znode without an
-    /// event. `is_confirmed`: the server was asked over this connection, a moment ago.
-    #[inline]
-    pub(crate) fn certainty_of_grant(&self, until: Instant, is_confirmed: bool) -> Certainty {
-        let is_reported = self.is_connected && (self.is_watched || is_confirmed);
-        self.certainty(until).max(if is_reported { Certainty::Certain } else { Certainty::InDoubt })
+    /// Whether a call may return with the lock. `is_confirmed`: the server was asked over this connection, a moment ago.
+    pub(crate) fn certainty_for(&self, until: Instant, needs: Needs, is_confirmed: bool) -> Certainty {
+        let has_connection = self.is_connected || needs == Needs::Nothing;
+        let is_enough = has_connection && (is_confirmed || self.is_enough(needs));
+        self.certainty(until).max(if is_enough { Certainty::Certain } else { Certainty::InDoubt })
+    }
+
+    /// Whether no server has to be asked about the znode, if it was seen over the live connection.
+    pub(crate) fn is_enough(&self, needs: Needs) -> bool {
+        match needs {
+            Needs::Nothing | Needs::Connection => true,
+            Needs::Watch => self.is_watched,
+            Needs::Answer => false,
+        }
     }
 }
 
@@ -77,10 +97,18 @@ mod tests {
         let valid_until = Some(until + Duration::from_nanos(1));
         let certain = Evidence { is_gone: false, is_connected: true, is_seen: true, is_watched: true, valid_until };
         let young = Evidence { is_watched: false, ..certain };
-        assert_eq!(certain.certainty_of_grant(until, false), Certainty::Certain);
-        assert_eq!(young.certainty_of_grant(until, true), Certainty::Certain);
         let suspended = Evidence { is_connected: false, ..certain };
-        assert_eq!(suspended.certainty(until), Certainty::Certain, "a holder has not lost anything yet");
+        let (yes, no) = (Certainty::Certain, Certainty::InDoubt);
+        for (needs, expected) in [
+            (Needs::Nothing, [yes, yes, yes]),
+            (Needs::Connection, [yes, yes, no]),
+            (Needs::Watch, [yes, no, no]),
+            (Needs::Answer, [no, no, no]),
+        ] {
+            let certainties = [certain, young, suspended].map(|evidence| evidence.certainty_for(until, needs, false));
+            assert_eq!(certainties, expected, "{needs:?}");
+        }
+        assert_eq!(young.certainty_for(until, Needs::Answer, true), Certainty::Certain);
         for shaky in [
             suspended,
             Evidence { is_seen: false, ..certain },
@@ -88,11 +116,10 @@ mod tests {
             Evidence { valid_until: None, ..certain },
         ] {
             for both in [shaky, shaky.and(certain), certain.and(shaky)] {
-                assert_eq!(both.certainty_of_grant(until, true), Certainty::InDoubt, "{both:?}");
+                assert_eq!(both.certainty_for(until, Needs::Connection, true), Certainty::InDoubt, "{both:?}");
             }
         }
-        assert_eq!(young.certainty_of_grant(until, false), Certainty::InDoubt);
         let gone = Evidence { is_gone: true, ..suspended };
-        assert_eq!(gone.and(certain).certainty_of_grant(until, false), Certainty::Gone);
+        assert_eq!(gone.and(certain).certainty_for(until, Needs::Answer, false), Certainty::Gone);
     }
 }

@@ -12,7 +12,10 @@ use crate::{
     error::{Error, Result},
     framework::{
         client::call::Call,
-        held::{certainty::Certainty, node::HeldNode},
+        held::{
+            certainty::{Certainty, Needs},
+            node::HeldNode,
+        },
     },
     locks::{
         acquire::{contention::with_acl, internals::LockInternals, last_look::last_look, owners::Owners},
@@ -90,7 +93,7 @@ impl LockInternals {
             }
         }
         let look = if wait.only_try { free } else { bound };
-        match (last_look(held, wait.options.min_validity, look, true), wait.bound.is_over()) {
+        match (last_look(held, wait.options.min_validity, look, Needs::Nothing), wait.bound.is_over()) {
             (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.base_path().to_owned() }),
             (_, Some(WaitEnd::Deadline)) if !wait.only_try => Ok(false),
             (Ok(Certainty::Certain), _) => {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     error::{Error, Result},
-    framework::held::certainty::Certainty,
+    framework::held::certainty::{Certainty, Needs},
     locks::{
         acquire::{internals::LockInternals, last_look::last_look, owners::Owners},
         options::{acquire::AcquireOptions, wait::Wait},
@@ -52,7 +52,7 @@ impl LockInternals {
         let Some(held) = owners.current() else { return Ok(true) };
         check_validity(wanted, self.client().session_timeout())?;
         let bound = wait.io(self.client().core.config.connection_timeout);
-        match last_look(&[held], wanted, bound, true) {
+        match last_look(&[held], wanted, bound, Needs::Nothing) {
             Ok(Certainty::Certain | Certainty::Gone) => Ok(true),
             Ok(Certainty::InDoubt) => Err(self.uncertain(wanted)),
             Err(WaitEnd::Cancelled) => Err(Error::Cancelled { path: self.base_path().to_owned() }),

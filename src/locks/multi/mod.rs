@@ -18,7 +18,10 @@ use crate::{
     framework::{
         client::core::CuratorFramework,
         events::reactions::WakeUp,
-        held::{certainty::Certainty, node::HeldNode},
+        held::{
+            certainty::{Certainty, Needs},
+            node::HeldNode,
+        },
     },
     locks::{
         acquire::{last_look::last_look, validity::check_validity},
@@ -234,8 +237,8 @@ impl InterProcessMultiLock {
         let has_waited = taken.since.is_some_and(|since| since.elapsed() >= LONG_AGO)
             || nodes.iter().skip(1).any(|node| node.has_waited());
         let bound = wait.bound;
-        let is_confirmed = !has_waited || wait.only_try;
-        match last_look(&nodes, wanted, bound, is_confirmed) {
+        let needs = if has_waited && !wait.only_try { Needs::Answer } else { Needs::Connection };
+        match last_look(&nodes, wanted, bound, needs) {
             Ok(Certainty::Certain) => Ok(Break(Some(taken))),
             Ok(Certainty::InDoubt) => Err(Error::Uncertain { path: taken.least_certain(), wanted, after: longest }),
             Ok(Certainty::Gone) => Ok(Continue(())),

@@ -4,7 +4,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::{
     reader::ReaderThread,
-    shared::{Guarded, SessionShared},
+    shared::{Guarded, SessionShared, millis},
 };
 #[cfg(feature = "tls")]
 use crate::session::transport::tls::Tls;
@@ -59,6 +59,7 @@ impl NativeSession {
         let (alive, done) = bounded(0);
         let born = Instant::now();
         let machine = Machine::new(config.clone(), born);
+        let timeout_ms = AtomicU64::new(millis(machine.timeout()));
         let shared = Arc::new(SessionShared {
             config: config.clone(),
             transport,
@@ -70,6 +71,8 @@ impl NativeSession {
             wake,
             done,
             born,
+            id: AtomicI64::new(0),
+            timeout_ms,
             connection: AtomicU64::new(0),
             valid_until: AtomicU64::new(0),
             ended: AtomicBool::new(false),
@@ -142,7 +145,7 @@ impl Session for NativeSession {
     }
 
     fn id(&self) -> i64 {
-        self.shared.state.lock().machine.session_id()
+        self.shared.id.load(Ordering::Acquire)
     }
 
     fn password(&self) -> Vec<u8> {
@@ -151,7 +154,7 @@ impl Session for NativeSession {
     }
 
     fn timeout(&self) -> Duration {
-        self.shared.state.lock().machine.timeout()
+        Duration::from_millis(self.shared.timeout_ms.load(Ordering::Acquire))
     }
 
     fn connection(&self) -> u64 {

@@ -33,10 +33,13 @@ impl Faulty {
     }
 }
 
-/// An empty container could be removed before the next create, which would then come to nothing. To be called before the
-/// lock is used, as each acquire makes a container of it.
+/// The server removes a container that has become empty, and the next create would come to nothing. To be called while nobody
+/// holds the lock, and after its last use: each acquire makes a container of the directory.
 fn keep_directory(client: &CuratorFramework) {
-    client.create().creating_parents_if_needed().for_path(HOLDER).unwrap();
+    match client.delete().for_path(HOLDER) {
+        Err(error) if !error.is_no_node() => panic!("{error}"),
+        _ => client.create().creating_parents_if_needed().for_path(HOLDER).unwrap(),
+    };
 }
 
 fn releases_whose_reply_is_lost(rounds: usize) {
@@ -328,10 +331,10 @@ fn a_request_that_comes_late_reaches_nobody() {
 fn a_create_whose_reply_was_lost_is_found_also_where_a_late_request_came_over_it() {
     let namespace = namespace();
     let (asker, holder, next) = (Faulty::start(&namespace), client_in(&namespace), Faulty::start(&namespace));
-    keep_directory(&holder);
     let waiting = mutex(&next.client);
     thread::scope(|scope| {
         let late = LateRequest::start(scope, &asker, &holder);
+        keep_directory(&holder);
         let lost = next.inject_create(Fault::CutInsteadOfReply);
         next.stay_away();
         let waiter = scope.spawn(|| waiting.lock_timeout(PATIENCE).unwrap().map(|held| held.release().unwrap()));

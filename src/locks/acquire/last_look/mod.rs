@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     framework::held::{
-        certainty::{Certainty, Evidence},
+        certainty::{Certainty, Evidence, Needs},
         node::HeldNode,
     },
     locks::recipe::doubt::Doubt,
@@ -21,28 +21,36 @@ use crate::{
     },
 };
 
+/// Without a connection the look comes as often as with a session of this timeout: every 20 ms.
+const UNCONNECTED: Duration = Duration::from_secs(1);
+
 /// Looks at several holds. Costs nothing where there was a moment, just now, at which all were certain for `time` ahead.
 /// Otherwise asks the servers, with one write for each session, and waits until the next heartbeats have made all certain:
-/// up to the wait bound, at most the session timeout. `is_confirmed`: znodes without a watch need not be asked about, as
-/// their contender has just been granted them.
+/// up to the wait bound, at most the session timeout.
 ///
 /// The caller may have been paused at any time before this, for longer than its session, and may be so afterwards. An
 /// earlier certainty is therefore no reason to return a lock; only this look is, as the last thing before the return.
-#[inline]
 pub(crate) fn last_look(
     held: &[Arc<HeldNode>],
     time: Duration,
     bound: WaitBound<'_>,
-    is_confirmed: bool,
+    needs: Needs,
 ) -> Result<Certainty, WaitEnd> {
-    match glance(held, time, is_confirmed).0 {
-        Certainty::InDoubt => ask_until_certain(held, time, bound),
+    match glance(held, time, needs, false).0 {
+        // Where there was a doubt, the grant is too old.
+        Certainty::InDoubt if needs == Needs::Connection => ask_until_certain(held, time, bound, Needs::Watch),
+        Certainty::InDoubt => ask_until_certain(held, time, bound, needs),
         certainty => Ok(certainty),
     }
 }
 
 #[cold]
-fn ask_until_certain(held: &[Arc<HeldNode>], time: Duration, bound: WaitBound<'_>) -> Result<Certainty, WaitEnd> {
+fn ask_until_certain(
+    held: &[Arc<HeldNode>],
+    time: Duration,
+    bound: WaitBound<'_>,
+    needs: Needs,
+) -> Result<Certainty, WaitEnd> {
     let timeouts = || held.iter().map(|held| held.session().timeout());
     let (shortest, longest) = (timeouts().min().unwrap_or_default(), timeouts().max().unwrap_or_default());
     let mut doubt = Doubt::default();
@@ -53,7 +61,7 @@ fn ask_until_certain(held: &[Arc<HeldNode>], time: Duration, bound: WaitBound<'_
         // Read first: the evidence has to be read last.
         let over = bound.is_over();
         let is_confirmed = confirmed.is_some_and(|at| at.elapsed() < shortest / 2);
-        let (certainty, evidence) = glance(held, time, is_confirmed);
+        let (certainty, evidence) = glance(held, time, needs, is_confirmed);
         match (certainty, over) {
             (Certainty::Gone, _) => return Ok(certainty),
             (_, Some(end)) => return Err(end),
@@ -68,13 +76,13 @@ fn ask_until_certain(held: &[Arc<HeldNode>], time: Duration, bound: WaitBound<'_
         if doubt.has_lasted(now, longest) {
             return Ok(certainty);
         }
-        let asks = evidence.is_connected && !(evidence.is_seen && (evidence.is_watched || is_confirmed));
+        let asks = evidence.is_connected && !(evidence.is_seen && (is_confirmed || evidence.is_enough(needs)));
         doubt.sleeps(now, asks);
         if asks && ask(held, bound) {
             confirmed = Some(now);
         } else {
-            // The next prompt heartbeats make the session certain.
-            pause(shortest, bound);
+            // The next prompt heartbeats make the session certain. Nothing tells of a new connection.
+            pause(if evidence.is_connected { shortest } else { shortest.min(UNCONNECTED) }, bound);
         }
     }
 }
@@ -95,13 +103,15 @@ fn by(bound: WaitBound<'_>, time: Duration) -> WaitBound<'_> {
 }
 
 /// The certainty of all together that is known without asking the servers, and why.
-#[inline]
-fn glance(held: &[Arc<HeldNode>], time: Duration, is_confirmed: bool) -> (Certainty, Evidence) {
+fn glance(held: &[Arc<HeldNode>], time: Duration, needs: Needs, is_confirmed: bool) -> (Certainty, Evidence) {
     let all = held.iter().map(|held| held.evidence()).reduce(Evidence::and).unwrap_or_default();
     // The clock is read last: a pause in the midst of the holds shows.
     let until = Instant::now().checked_add(time);
-    let certainty = until.map_or(Certainty::InDoubt, |until| all.certainty_of_grant(until, is_confirmed));
-    (certainty, all)
+    match until.map_or(Certainty::InDoubt, |until| all.certainty_for(until, needs, is_confirmed)) {
+        // An end that was reported meanwhile shows, too.
+        Certainty::Certain if held.len() > 1 && held.iter().any(|held| held.lost().is_some()) => (Certainty::Gone, all),
+        certainty => (certainty, all),
+    }
 }
 
 /// Asks whether the znodes still stand, session by session. `false`: one has not answered.

@@ -32,12 +32,12 @@ const TIME_UP: Looked = Err(WaitEnd::Deadline);
 
 /// A look of the contender that has just been granted them.
 fn all_certain(held: &[Arc<HeldNode>], time: Duration, bound: WaitBound<'_>) -> Looked {
-    last_look(held, time, bound, true)
+    last_look(held, time, bound, Needs::Connection)
 }
 
 /// A look of a thread that knows only the evidence.
 fn all_confirmed(held: &[Arc<HeldNode>], time: Duration, bound: WaitBound<'_>) -> Looked {
-    last_look(held, time, bound, false)
+    last_look(held, time, bound, Needs::Watch)
 }
 
 /// Two holds of a session that is valid for long, seen over its connection.
@@ -262,6 +262,30 @@ fn tenure(session: &Arc<StubSession>, is_watched: bool) -> [Arc<HeldNode>; 1] {
     let session: Arc<dyn Session> = session.clone();
     let watch = is_watched.then(|| Watch::new(session.clone(), Ticket(0)));
     [nodes.add(ServerPath::from_server("/locks/m/lock-0000000000"), session, 3, 1, watch)]
+}
+
+/// The event may be late, or kept back.
+#[test]
+fn a_watch_is_no_answer() {
+    let session = StubSession::new();
+    let held = tenure(&session, true);
+    let looked = thread::scope(|scope| {
+        let look = scope.spawn(|| last_look(&held, NOW, WaitBound::default(), Needs::Answer));
+        let no_node = Err(SessionError::Server(ErrorCode::NoNode));
+        answer_one(&session, Ok(Response::Synced { path: String::new() }), no_node);
+        look.join().unwrap()
+    });
+    assert_eq!(looked, GONE);
+}
+
+#[test]
+fn a_holder_without_a_connection_holds_on() {
+    let session = StubSession::new();
+    let held = tenure(&session, false);
+    session.connection.store(0, Ordering::SeqCst);
+    assert_eq!(last_look(&held, LONG / 2, WaitBound::default(), Needs::Nothing), CERTAIN);
+    let soon = WaitBound::at(Instant::now() + Duration::from_millis(20));
+    assert_eq!(all_certain(&held, NOW, soon), TIME_UP, "and nobody begins to hold");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::{
     framework::{
         client::call::Call,
         held::{
-            certainty::Certainty,
+            certainty::{Certainty, Needs},
             node::{HeldNode, RevocableNode},
         },
     },
@@ -197,7 +197,10 @@ impl<'a> Entering<'a> {
         let end = bound.is_over().filter(|end| !self.wait.only_try || *end == WaitEnd::Cancelled);
         let looked = match end {
             Some(end) => Err(end),
-            None => last_look(slice::from_ref(&tenure), Duration::ZERO, bound, self.turn.is_first()),
+            None => {
+                let needs = if self.turn.is_first() { Needs::Connection } else { Needs::Watch };
+                last_look(slice::from_ref(&tenure), Duration::ZERO, bound, needs)
+            }
         };
         match looked {
             Ok(Certainty::Certain) => {

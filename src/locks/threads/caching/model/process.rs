@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    framework::held::certainty::{Certainty, Evidence},
+    framework::held::certainty::{Certainty, Evidence, Needs},
     locks::threads::caching::{
         local_queue::{LocalQueue, Mode, Next, Turn},
         options::Caching,
@@ -246,7 +246,7 @@ impl Process {
 
     /// Whether a thread would return with a lock of which it knows this.
     pub(super) fn is_certain(evidence: &Evidence, is_confirmed: bool) -> bool {
-        evidence.certainty_of_grant(base(), is_confirmed) == Certainty::Certain
+        evidence.certainty_for(base(), Needs::Watch, is_confirmed) == Certainty::Certain
     }
 
     /// Carries out the effects of a step of the local queue.
