@@ -13,7 +13,7 @@ pub(crate) enum Certainty {
     Gone,
 }
 
-/// What a call returns with a lock upon, besides that a server has shown its znode over the last connection.
+/// The proof that a call needs to return with a lock, besides that a server has shown its znode over the last connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
     /// The caller holds it already. A holder without a connection holds on: the servers keep its session.

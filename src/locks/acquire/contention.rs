@@ -1,4 +1,4 @@
-//! What an acquire is given, and its contender with its watches, its holds and its mailbox.
+//! The input of an acquire, and its contender with its watches, its holds and its mailbox.
 
 use std::{
     sync::{Arc, Weak},

@@ -52,7 +52,7 @@ pub(super) struct SessionShared {
     pub(super) wake: Sender<()>,
     /// Disconnected when the reader thread has ended.
     pub(super) done: Receiver<()>,
-    /// What others read without the lock, under which a caller's logger may run.
+    /// Values that other threads read without the lock, under which a caller's logger may run.
     pub(super) born: Instant,
     pub(super) id: AtomicI64,
     pub(super) timeout_ms: AtomicU64,

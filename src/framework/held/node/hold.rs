@@ -160,7 +160,7 @@ impl HeldNode {
         self.certain_until(inner).unwrap_or(self.since)
     }
 
-    /// What is known of this hold and its znode.
+    /// The client's knowledge of this hold and its znode.
     pub(crate) fn evidence(&self) -> Evidence {
         let of_znode = self.znode.evidence();
         let inner = self.inner.lock();

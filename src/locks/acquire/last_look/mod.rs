@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// Without a connection the look comes as often as with a session of this timeout: every 20 ms.
+/// Without a connection the look comes at least as often as with a session of this timeout: every 20 ms.
 const UNCONNECTED: Duration = Duration::from_secs(1);
 
 /// Looks at several holds. Costs nothing where there was a moment, just now, at which all were certain for `time` ahead.
