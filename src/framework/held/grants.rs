@@ -13,33 +13,27 @@ const REMEMBERED: usize = 4096;
 /// another look at the queue.
 #[derive(Debug, Default)]
 pub(crate) struct RecentGrants {
-    paths: Mutex<Paths>,
-}
-
-#[derive(Debug, Default)]
-struct Paths {
-    known: HashSet<ServerPath>,
-    /// Oldest first.
-    order: VecDeque<ServerPath>,
+    /// The paths, and their order, the oldest first.
+    paths: Mutex<(HashSet<ServerPath>, VecDeque<ServerPath>)>,
 }
 
 impl RecentGrants {
     pub(crate) fn add(&self, path: &ServerPath) {
-        let mut paths = self.paths.lock();
-        if !paths.known.insert(path.clone()) {
+        let (known, order) = &mut *self.paths.lock();
+        if !known.insert(path.clone()) {
             return;
         }
-        paths.order.push_back(path.clone());
-        if paths.order.len() > REMEMBERED
-            && let Some(oldest) = paths.order.pop_front()
+        order.push_back(path.clone());
+        if order.len() > REMEMBERED
+            && let Some(oldest) = order.pop_front()
         {
-            paths.known.remove(&oldest);
+            known.remove(&oldest);
         }
     }
 
     /// Whether the znode is known to have held the lock.
     pub(crate) fn contains(&self, path: &ServerPath) -> bool {
-        self.paths.lock().known.contains(path)
+        self.paths.lock().0.contains(path)
     }
 }
 
