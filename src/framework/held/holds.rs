@@ -48,14 +48,6 @@ impl fmt::Display for HoldKind {
     }
 }
 
-/// One lock that one thread holds.
-#[derive(Debug, Clone)]
-pub(crate) struct ThreadHold {
-    thread: ThreadId,
-    pub(crate) kind: HoldKind,
-    pub(crate) node: Arc<HeldNode>,
-}
-
 /// The locks that the threads of this process hold through one client, by directory.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
@@ -66,7 +58,8 @@ pub(crate) struct Holds {
 #[derive(Debug)]
 pub(crate) struct DirectoryHolds {
     directory: ServerPath,
-    holds: Mutex<Vec<ThreadHold>>,
+    /// The holder of each, and which lock it holds.
+    holds: Mutex<Vec<(ThreadId, HoldKind, Arc<HeldNode>)>>,
     /// The caches that keep znodes there between holds.
     caches: Mutex<Vec<Weak<dyn ZnodeCache>>>,
     directories: Weak<Mutex<HashMap<ServerPath, Weak<DirectoryHolds>>>>,
@@ -90,7 +83,7 @@ impl Holds {
 impl DirectoryHolds {
     /// Notes that the calling thread holds this znode.
     pub(crate) fn add(&self, kind: HoldKind, node: &Arc<HeldNode>) {
-        self.holds.lock().push(ThreadHold { thread: thread_id(), kind, node: node.clone() });
+        self.holds.lock().push((thread_id(), kind, node.clone()));
     }
 
     /// Adds a cache that keeps znodes there between holds, as long as it lives.
@@ -108,16 +101,18 @@ impl DirectoryHolds {
     /// Removes the hold of a znode that some thread has released.
     pub(crate) fn remove(&self, node: &HeldNode) {
         let mut holds = self.holds.lock();
-        let index = holds.iter().position(|hold| std::ptr::eq(&raw const *hold.node, node));
+        let index = holds.iter().position(|(_, _, held)| std::ptr::eq(&raw const **held, node));
         let hold = index.map(|index| holds.swap_remove(index));
         drop_unlocked(holds, hold);
     }
 
     /// The holds of the calling thread, without lost ones: no contender waits for those.
-    pub(crate) fn of_current_thread(&self) -> Vec<ThreadHold> {
+    pub(crate) fn of_current_thread(&self) -> Vec<(HoldKind, Arc<HeldNode>)> {
         let me = thread_id();
-        let mut holds: Vec<ThreadHold> = self.holds.lock().iter().filter(|hold| hold.thread == me).cloned().collect();
-        holds.retain(|hold| hold.node.lost().is_none());
+        let own =
+            |(thread, kind, held): &(ThreadId, HoldKind, Arc<HeldNode>)| (*thread == me).then(|| (*kind, held.clone()));
+        let mut holds: Vec<_> = self.holds.lock().iter().filter_map(own).collect();
+        holds.retain(|(_, held)| held.lost().is_none());
         holds
     }
 }

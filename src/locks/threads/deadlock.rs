@@ -4,10 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     error::{Error, Result},
-    framework::held::{
-        holds::{HoldKind, ThreadHold},
-        node::HeldNode,
-    },
+    framework::held::{holds::HoldKind, node::HeldNode},
     locks::{acquire::internals::LockInternals, options::wait::Wait},
 };
 
@@ -47,21 +44,21 @@ impl LockInternals {
         }
     }
 
-    fn warn(&self, hold: &ThreadHold) {
+    fn warn(&self, hold: &(HoldKind, Arc<HeldNode>)) {
         let (wanted, held) = (self.recipe.kind, self.name_of(hold));
         log::warn!("waits for {wanted} of {}, for ever unless others give way: holds {held}", self.base_path());
     }
 
     /// The calling thread's hold that this lock would wait for, the worst of them, and whether for ever. No I/O.
-    fn obstacle(&self) -> Option<(bool, ThreadHold)> {
+    fn obstacle(&self) -> Option<(bool, (HoldKind, Arc<HeldNode>))> {
         let mut holds = self.thread_holds.of_current_thread();
-        holds.retain(|hold| (hold.kind == HoldKind::Unfair) == (self.recipe.kind == HoldKind::Unfair));
-        let obstacles = holds.into_iter().map(|hold| (is_for_ever(self.recipe.kind, hold.kind), hold));
+        holds.retain(|(kind, _)| (*kind == HoldKind::Unfair) == (self.recipe.kind == HoldKind::Unfair));
+        let obstacles = holds.into_iter().map(|hold| (is_for_ever(self.recipe.kind, hold.0), hold));
         obstacles.max_by_key(|(is_for_ever, _)| *is_for_ever)
     }
 
-    fn name_of(&self, hold: &ThreadHold) -> String {
-        format!("{} of {} ({})", hold.kind, self.base_path(), self.client_path(&hold.node))
+    fn name_of(&self, (kind, held): &(HoldKind, Arc<HeldNode>)) -> String {
+        format!("{kind} of {} ({})", self.base_path(), self.client_path(held))
     }
 }
 
