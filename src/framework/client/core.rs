@@ -20,7 +20,7 @@ use crate::{
             event::{Event, EventSender, event_channel},
             reactions::Reactions,
         },
-        held::{grants::RecentGrants, holds::Holds, limits::FAR, registry::HeldNodes},
+        held::{FAR, grants::RecentGrants, holds::Holds, registry::HeldNodes},
     },
     session::{
         api::{Session, SessionConfig, SessionFactory},

@@ -14,8 +14,15 @@ pub(crate) mod certainty;
 pub(crate) mod changes;
 pub(crate) mod grants;
 pub(crate) mod holds;
-pub(in crate::framework) mod limits;
 pub(crate) mod node;
 pub(crate) mod registry;
 pub(crate) mod revocation;
 pub(crate) mod subscribers;
+
+use std::time::Duration;
+
+/// As good as for ever, and within the clock's range.
+pub(in crate::framework) const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// A hold shorter than this is not watched, so that an uncontended cycle needs no packets besides create, list and delete.
+const WATCH_AFTER: Duration = Duration::from_millis(100);

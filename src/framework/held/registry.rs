@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -9,10 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::{
-    limits::WATCH_AFTER,
+    WATCH_AFTER,
     node::{HeldNode, HeldZnode, RevocableNode, Znode},
 };
 use crate::{
@@ -36,6 +37,7 @@ pub(crate) struct HeldNodes {
     counters: Arc<Counters>,
 }
 
+#[derive(Default)]
 struct Registry {
     /// The first hold of each znode: requests to give it back are about that one, also once its cache has gone.
     nodes: HashMap<u64, Arc<HeldNode>>,
@@ -57,16 +59,7 @@ impl HeldNodes {
         dispatcher: Arc<Dispatcher>,
         counters: Arc<Counters>,
     ) -> Self {
-        let registry =
-            Registry { nodes: HashMap::new(), next_look: None, is_looking: false, was_idle: false, is_closed: false };
-        HeldNodes {
-            nodes: Mutex::new(registry),
-            next_id: AtomicU64::new(1),
-            max_hold_time,
-            events,
-            dispatcher,
-            counters,
-        }
+        HeldNodes { nodes: Mutex::default(), next_id: AtomicU64::new(1), max_hold_time, events, dispatcher, counters }
     }
 
     /// Begins to look after a znode that was seen to exist over `connection`.
@@ -98,10 +91,10 @@ impl HeldNodes {
             counters.held.add(1);
         }
         let (id, tell) = (self.next_id.fetch_add(1, Ordering::Relaxed), (self.events.clone(), self.dispatcher.clone()));
-        let znode = HeldZnode::new(id, znode, session, connection, watch, revocable, tell, counters);
-        let hold = HeldNode::first(znode.clone(), self.max_hold_time.is_some());
-        let needed = [znode.next_look(hold.since), hold.next_look(self.max_hold_time, hold.since)];
-        let needed = needed.into_iter().flatten().min();
+        let max_hold_time = self.max_hold_time;
+        let znode = HeldZnode::new(id, znode, session, connection, watch, revocable, tell, counters, max_hold_time);
+        let hold = HeldNode::first(znode.clone());
+        let needed = [znode.next_look(hold.since), hold.next_look(hold.since)].into_iter().flatten().min();
         let mut registry = self.nodes.lock();
         registry.nodes.insert(id, hold.clone());
         let comes_late = needed.is_some_and(|at| registry.next_look.is_none_or(|planned| planned > at));
@@ -158,9 +151,22 @@ impl HeldNodes {
             registry.is_looking = true;
             registry.nodes.values().cloned().collect()
         };
-        let looking = Looking(self);
-        let needed = nodes.iter().filter_map(|hold| self.look_at(hold.znode(), now)).min();
-        let mut registry = looking.end();
+        let look = || nodes.iter().filter_map(|hold| self.look_at(hold.znode(), now)).min();
+        let looked = catch_unwind(AssertUnwindSafe(look));
+        let mut registry = self.nodes.lock();
+        registry.is_looking = false;
+        let needed = match looked {
+            Ok(needed) => needed,
+            Err(panic) => {
+                // This look does not come back for znodes that were added meanwhile.
+                let was_added = registry.next_look.take().is_some();
+                drop(registry);
+                if was_added {
+                    self.events.send(Event::Look);
+                }
+                resume_unwind(panic);
+            }
+        };
         let mut next = [needed, registry.next_look].into_iter().flatten().min();
         let was_idle = std::mem::replace(&mut registry.was_idle, next.is_none());
         if next.is_none() && !was_idle {
@@ -181,39 +187,12 @@ impl HeldNodes {
                 hold.warn_if_held_for_long(limit, now);
             }
         }
-        let of_holds = holds.iter().filter_map(|hold| hold.next_look(self.max_hold_time, now));
+        let of_holds = holds.iter().filter_map(|hold| hold.next_look(now));
         of_holds.chain(znode.next_look(now)).min()
-    }
-
-    fn end_of_look(&self) -> MutexGuard<'_, Registry> {
-        let mut registry = self.nodes.lock();
-        registry.is_looking = false;
-        registry
     }
 
     #[cfg(test)]
     pub(super) fn planned_look(&self) -> Option<Instant> {
         self.nodes.lock().next_look
-    }
-}
-
-/// A look that is under way.
-struct Looking<'a>(&'a HeldNodes);
-
-impl<'a> Looking<'a> {
-    fn end(self) -> MutexGuard<'a, Registry> {
-        let held = self.0;
-        std::mem::forget(self);
-        held.end_of_look()
-    }
-}
-
-impl Drop for Looking<'_> {
-    /// The look has panicked, and does not come back for znodes that were added meanwhile.
-    fn drop(&mut self) {
-        let was_added = self.0.end_of_look().next_look.take().is_some();
-        if was_added {
-            self.0.events.send(Event::Look);
-        }
     }
 }

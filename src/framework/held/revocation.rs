@@ -7,13 +7,6 @@ pub(crate) const REVOKE_MESSAGE: &[u8] = b"__REVOKE__";
 /// message.
 const REQUEST_MARK: &[u8] = b"\n__REVOKE_BY__\n";
 
-/// A request: the asker's name and the reason, as far as they are given.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct RevokeWord {
-    pub(crate) who: Option<String>,
-    pub(crate) why: Option<String>,
-}
-
 /// Data with a request behind them, in the place of an earlier one.
 pub(crate) fn with_request(data: &[u8], who: &str, why: &str) -> Vec<u8> {
     let who = who.replace('\n', " ");
@@ -29,14 +22,15 @@ fn mark_in(data: &[u8]) -> Option<usize> {
     data.windows(REQUEST_MARK.len()).rposition(|window| window == REQUEST_MARK)
 }
 
-pub(super) fn request_in(data: &[u8]) -> Option<RevokeWord> {
+/// The asker's name and the reason of the request in this data, both empty if the request does not give them.
+pub(super) fn request_in(data: &[u8]) -> Option<(String, String)> {
     if data == REVOKE_MESSAGE {
-        return Some(RevokeWord::default());
+        return Some(Default::default());
     }
     let text = data.get(mark_in(data)? + REQUEST_MARK.len()..)?;
     let text = String::from_utf8_lossy(text);
     let (who, why) = text.split_once('\n').unwrap_or((&text, ""));
-    Some(RevokeWord { who: Some(who.to_owned()), why: Some(why.to_owned()) })
+    Some((who.to_owned(), why.to_owned()))
 }
 
 #[cfg(test)]
@@ -47,13 +41,12 @@ mod tests {
     fn a_request_stands_behind_the_data_and_is_read_back() {
         for data in [&b""[..], b"host-7", b"__REVOKE__", b"a\n__REVOKE_BY__\nearlier\nreason"] {
             let asked = with_request(data, "the\noperator", "at noon\nfor an hour");
-            let word = request_in(&asked).unwrap_or_default();
-            assert_eq!(word.who.as_deref(), Some("the operator"));
-            assert_eq!(word.why.as_deref(), Some("at noon\nfor an hour"));
+            let (who, why) = request_in(&asked).unwrap_or_default();
+            assert_eq!((who.as_str(), why.as_str()), ("the operator", "at noon\nfor an hour"));
             assert_eq!(without_request(&asked), without_request(data));
             assert_ne!(asked, REVOKE_MESSAGE);
         }
-        assert_eq!(request_in(b"__REVOKE__"), Some(RevokeWord::default()));
+        assert_eq!(request_in(b"__REVOKE__"), Some((String::new(), String::new())));
         assert_eq!(request_in(b"host-7"), None);
         assert_eq!(without_request(b"host-7"), b"host-7");
     }

@@ -246,10 +246,11 @@ impl LockInternals {
                     core.clean_up_later(rest, job);
                 }
             };
-            held.limit(least, most, give_back);
-            match &options.limited {
-                Some(limited) => limited.lock().push(held.clone()),
-                None => held.begin_limits(),
+            let held = held.clone();
+            let limit = move || held.limit(least, most, give_back);
+            match &options.limits {
+                Some(limits) => drop(limits.send(Box::new(limit))),
+                None => limit(),
             }
         }
     }

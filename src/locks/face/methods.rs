@@ -12,7 +12,7 @@ pub(in crate::locks) fn no_end() -> Error {
 /// The methods of a lock, and [`InterProcessLock`](crate::InterProcessLock) from them.
 ///
 /// The lock brings `enter(&AcquireOptions) -> Result<Option<H>>`, `keep(H)` for a call without a guard, `guard(H)`,
-/// `told(&H) -> Vec<Hold>`, `give_back(&[Hold]) -> Result<()>` and `abandon(&[Hold])` for these holds or, if none is named,
+/// `holds_of(&H) -> Vec<Hold>`, `give_back(&[Hold]) -> Result<()>` and `abandon(&[Hold])` for these holds or, if none is named,
 /// what the caller holds, and `is_acquired() -> bool`. The attributes are those of `acquire`. In braces follow those
 /// methods of the trait that differ from one lock to another.
 macro_rules! lock_methods {
@@ -127,7 +127,7 @@ macro_rules! lock_methods {
                 options: &$crate::locks::options::acquire::AcquireOptions,
             ) -> $crate::error::Result<Option<Vec<$crate::locks::holds::hold::Hold>>> {
                 Ok(self.enter(options)?.map(|held| {
-                    let holds = self.told(&held);
+                    let holds = self.holds_of(&held);
                     self.keep(held);
                     holds
                 }))
@@ -171,7 +171,7 @@ macro_rules! owned_lock_methods {
         } }
 
         impl $lock {
-            fn told(&self, held: &std::sync::Arc<$crate::framework::held::node::HeldNode>) -> Vec<$crate::locks::holds::hold::Hold> {
+            fn holds_of(&self, held: &std::sync::Arc<$crate::framework::held::node::HeldNode>) -> Vec<$crate::locks::holds::hold::Hold> {
                 vec![self.parts().0.hold(held.clone())]
             }
 

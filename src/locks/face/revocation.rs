@@ -9,7 +9,7 @@ use crate::{
         client::core::CuratorFramework,
         held::{
             node::{HeldNode, Revocation},
-            revocation::{REVOKE_MESSAGE, RevokeWord, with_request},
+            revocation::{REVOKE_MESSAGE, with_request},
         },
         znodes::create::is_curators,
     },
@@ -36,7 +36,8 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct RevocationRequest {
-    word: RevokeWord,
+    who: String,
+    why: String,
     lock: Weak<LockInternals>,
     held: Option<Arc<HeldNode>>,
 }
@@ -45,13 +46,13 @@ impl RevocationRequest {
     /// The name of the asker, if the request gives one: Curator's requests do not.
     #[must_use]
     pub fn who(&self) -> Option<&str> {
-        self.word.who.as_deref().filter(|who| !who.is_empty())
+        Some(&*self.who).filter(|who| !who.is_empty())
     }
 
     /// The reason, if the request gives one.
     #[must_use]
     pub fn why(&self) -> Option<&str> {
-        self.word.why.as_deref().filter(|why| !why.is_empty())
+        Some(&*self.why).filter(|why| !why.is_empty())
     }
 
     /// The hold that is asked for; `None` if the request has come to a waiter, or if the lock object is gone.
@@ -79,8 +80,7 @@ impl Hold {
     /// [`make_revocable`](crate::InterProcessMutex::make_revocable)). Both are empty if the request does not give them.
     #[must_use]
     pub fn revocation(&self) -> Option<(String, String)> {
-        let word = self.node().revocable()?.last()?;
-        Some((word.who.unwrap_or_default(), word.why.unwrap_or_default()))
+        self.node().revocable()?.last()
     }
 }
 
@@ -93,16 +93,12 @@ impl LockInternals {
     ) {
         // Weak, as the lock that keeps the listener keeps the client, too.
         let (core, lock) = (Arc::downgrade(&self.client().core), Arc::downgrade(self));
-        let tell = move |word: &RevokeWord, held| {
+        self.make_revocable(Revocation::new(is_lasting, move |(who, why), held| {
             let Some(core) = core.upgrade() else { return };
-            let (request, listener) =
-                (RevocationRequest { word: word.clone(), lock: lock.clone(), held }, listener.clone());
+            let (who, why, listener) = (who.clone(), why.clone(), listener.clone());
+            let request = RevocationRequest { who, why, lock: lock.clone(), held };
             core.dispatcher.run(move || listener(&request));
-        };
-        self.make_revocable(match is_lasting {
-            true => Revocation::lasting(tell),
-            false => Revocation::new(move || tell(&RevokeWord::default(), None)),
-        });
+        }));
     }
 }
 

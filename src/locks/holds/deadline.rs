@@ -133,6 +133,6 @@ impl Hold {
     /// # Ok(()) });
     /// ```
     pub fn on_deadline(&self, margin: Duration, listener: impl Fn(DeadlineEvent) + Send + Sync + 'static) {
-        HeldNode::deadline_listener(&[self.node().clone()], margin, Arc::new(listener));
+        self.node().on_deadline(margin, Arc::new(listener));
     }
 }

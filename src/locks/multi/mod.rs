@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crossbeam_channel::unbounded;
 use parking_lot::Mutex;
 
 use crate::{
@@ -18,10 +19,7 @@ use crate::{
     framework::{
         client::core::CuratorFramework,
         events::reactions::WakeUp,
-        held::{
-            certainty::{Certainty, Needs},
-            node::HeldNode,
-        },
+        held::certainty::{Certainty, Needs},
     },
     locks::{
         acquire::{last_look::last_look, validity::check_validity},
@@ -183,7 +181,8 @@ impl InterProcessMultiLock {
         let lost = interrupt.clone();
         let on_loss: Arc<WakeUp> = Arc::new(move || lost.cancel());
         let mut each = AcquireOptions { interrupt: Some(interrupt.clone()), ..options.clone() };
-        let limited = each.limited.get_or_insert_default().clone();
+        let (sender, limits) = unbounded();
+        each.limits.get_or_insert(sender);
         let mut taken = Members { multi: self.clone(), holds: Vec::new(), ends: Vec::new(), since: None };
         for (index, lock) in self.locks.iter().enumerate() {
             if options.is_over() {
@@ -204,8 +203,8 @@ impl InterProcessMultiLock {
             }
         }
         let end = self.look_at(taken, Wait::of(options))?;
-        if let (Break(Some(_)), None) = (&end, &options.limited) {
-            limited.lock().iter().for_each(HeldNode::begin_limits);
+        if let Break(Some(_)) = &end {
+            limits.try_iter().for_each(|limit| limit());
         }
         Ok(end)
     }
@@ -256,7 +255,7 @@ impl InterProcessMultiLock {
     }
 
     #[expect(clippy::unused_self, reason = "what each lock has")]
-    fn told(&self, taken: &Members) -> Vec<Hold> {
+    fn holds_of(&self, taken: &Members) -> Vec<Hold> {
         taken.holds.clone()
     }
 

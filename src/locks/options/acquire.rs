@@ -1,13 +1,10 @@
 //! How to acquire a lock.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use crossbeam_channel::Sender;
 
-use crate::{framework::held::node::HeldNode, session::wait::cancel::CancelToken};
+use crate::session::wait::cancel::CancelToken;
 
 /// Options of one acquire.
 ///
@@ -29,8 +26,8 @@ pub struct AcquireOptions {
     pub(in crate::locks) timeout_is_error: bool,
     pub(in crate::locks) hold_at_least: Option<Duration>,
     pub(in crate::locks) hold_at_most: Option<Duration>,
-    /// Multi lock: holds whose `hold_at_least` and `hold_at_most` start when the last member is held.
-    pub(in crate::locks) limited: Option<Arc<Mutex<Vec<Arc<HeldNode>>>>>,
+    /// Multi lock: gets what starts `hold_at_least` and `hold_at_most` of a member, to run when the last member is held.
+    pub(in crate::locks) limits: Option<Sender<Box<dyn FnOnce() + Send>>>,
     /// The end of the timeout, once the call has begun. The calls inside this one get it too: the rest of a timeout may
     /// come to zero, which means a mere try.
     pub(in crate::locks) deadline: Option<Instant>,

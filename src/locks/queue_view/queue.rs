@@ -184,9 +184,9 @@ impl LockQueue {
 
     /// Adds what only this client knows: how it uses its cached znodes there, and how many threads wait without one.
     fn add_own_usage(&mut self, client: &CuratorFramework, directory: &ServerPath) {
-        for usage in client.core.holds.of(directory).caches().iter().map(|cache| cache.usage()) {
-            self.local_waiters += usage.waiting;
-            for (node, threads) in usage.inside {
+        for (znodes, waiting) in client.core.holds.of(directory).caches().iter().map(|cache| cache.usage()) {
+            self.local_waiters += waiting;
+            for (node, threads) in znodes {
                 let path = client.prefix.to_client(node.as_str());
                 let mut entries =
                     self.entries.iter_mut().chain(self.beside.iter_mut().flat_map(|kind| &mut kind.entries));

@@ -6,11 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Deletion, HeldZnode, WatchState};
+use super::{HeldZnode, WatchState};
 use crate::{
     base::unlocked::drop_unlocked,
     error::{LostReason, Meaning},
-    framework::{events::event::Event, held::limits::WATCH_AFTER},
+    framework::{events::event::Event, held::WATCH_AFTER},
     proto::{
         request::Request,
         response::Response,
@@ -29,7 +29,7 @@ impl HeldZnode {
         let connection = self.session.connection();
         let (is_over, is_deleted) = {
             let inner = self.inner.lock();
-            (inner.life.is_over() || self.has_session_ended(), inner.deletion.is_some())
+            (inner.life.is_over() || self.session.is_ended(), inner.deleted_over.is_some())
         };
         if connection == 0 || is_over {
             return;
@@ -196,7 +196,7 @@ impl HeldZnode {
                 // The end of a znode that its holder has given back must not wake the client's thread.
                 return;
             }
-            inner.deletion.get_or_insert(Deletion { connection, is_asked: false });
+            inner.deleted_over.get_or_insert(connection);
         }
         self.tell_cache();
         // Not asked from here: this thread reads for the session, and a full socket could block it.
@@ -209,13 +209,12 @@ impl HeldZnode {
     fn ask_who_deleted(self: &Arc<Self>, connection: u64, now: Instant) {
         {
             let mut inner = self.inner.lock();
-            let may_ask = inner.may_ask_over(connection, now);
-            let Some(deletion) = &mut inner.deletion else { return };
-            if deletion.connection < connection {
+            let Some(deleted_over) = inner.deleted_over else { return };
+            if deleted_over < connection {
                 drop(inner);
                 return self.lose(LostReason::NodeDeleted);
             }
-            if !may_ask || mem::replace(&mut deletion.is_asked, true) {
+            if !inner.may_ask_over(connection, now) || mem::replace(&mut inner.is_asked, true) {
                 return;
             }
         }
@@ -242,9 +241,7 @@ impl HeldZnode {
         }
         let mut inner = self.inner.lock();
         inner.failed = Some((connection, Instant::now() + WATCH_AFTER));
-        if let Some(deletion) = &mut inner.deletion {
-            deletion.is_asked = false;
-        }
+        inner.is_asked = false;
     }
 
     fn unwatched(&self) {

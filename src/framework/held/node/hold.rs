@@ -14,62 +14,54 @@ use crate::{
     error::LostReason,
     framework::{
         events::event::Event,
-        held::{certainty::Evidence, changes::HoldState, limits::Limits},
+        held::{FAR, certainty::Evidence, changes::HoldState},
     },
     session::api::Session,
 };
 
-impl HoldParts {
-    /// After how long a hold the next warning is due.
-    pub(super) fn next_warning(&self, limit: Duration) -> Duration {
-        limit.saturating_mul(1 << self.warnings.min(30))
-    }
-}
-
 impl HeldNode {
     /// The first hold of a znode.
-    pub(crate) fn first(znode: Arc<HeldZnode>, is_attended: bool) -> Arc<HeldNode> {
-        let (since, revocable) = (znode.since, znode.revocable.clone());
-        let number = znode.znode.grant;
-        HeldNode::begin(
-            HeldNode { znode, tenure: None, number, since, revocable, inner: Mutex::default() },
-            is_attended,
-        )
+    pub(crate) fn first(znode: Arc<HeldZnode>) -> Arc<HeldNode> {
+        let (number, since, revocable) = (znode.znode.grant, znode.since, znode.revocable.clone());
+        HeldNode::begin(znode, None, number, since, revocable)
     }
 
     /// From here on this cache hands the znode on from hold to hold. This hold is the cache's own, and ends with the
     /// znode.
     pub(crate) fn serve(&self, cache: Weak<dyn ZnodeCache>) {
         let _ = self.znode.cache.set(cache);
+        // No holder has held it for long.
+        self.inner.lock().warns_after = None;
     }
 
     /// Begins one more hold of this znode, now. It checks nothing.
-    pub(crate) fn grant(
-        &self,
-        tenure: u64,
-        number: u64,
-        revocable: Option<Arc<RevocableNode>>,
-        is_attended: bool,
-    ) -> Arc<HeldNode> {
+    pub(crate) fn grant(&self, tenure: u64, number: u64, revocable: Option<Arc<RevocableNode>>) -> Arc<HeldNode> {
         let znode = self.znode.clone();
         znode.out.fetch_add(1, Ordering::AcqRel);
+        let is_timed = znode.max_hold_time.is_some();
         // If its length does not matter, any moment of the past will do.
-        let since = if is_attended { Instant::now() } else { self.since };
-        let tenure = Some(tenure);
-        let hold = HeldNode { znode, tenure, number, since, revocable, inner: Mutex::default() };
-        let hold = HeldNode::begin(hold, is_attended);
-        if is_attended {
+        let since = if is_timed { Instant::now() } else { self.since };
+        let hold = HeldNode::begin(znode, Some(tenure), number, since, revocable);
+        if is_timed {
             self.znode.events.send(Event::Look);
         }
         hold
     }
 
-    fn begin(hold: HeldNode, is_attended: bool) -> Arc<HeldNode> {
-        let hold = Arc::new(hold);
+    fn begin(
+        znode: Arc<HeldZnode>,
+        tenure: Option<u64>,
+        number: u64,
+        since: Instant,
+        revocable: Option<Arc<RevocableNode>>,
+    ) -> Arc<HeldNode> {
+        let warns_after = znode.max_hold_time;
+        let inner = Mutex::new(HoldParts { warns_after, ..HoldParts::default() });
+        let hold = Arc::new(HeldNode { znode, tenure, number, since, revocable, inner });
         if let Some(revocable) = &hold.revocable {
             revocable.holds(&hold);
         }
-        if is_attended {
+        if warns_after.is_some() {
             hold.is_attended(&mut hold.inner.lock());
         }
         hold
@@ -131,7 +123,7 @@ impl HeldNode {
 
     /// `None`: the znode does not count as a lock.
     pub(crate) fn counters(&self) -> Option<&Counters> {
-        self.znode.counters().map(|counters| &**counters)
+        self.znode.counters.as_deref()
     }
 
     /// Why it is not held any more, for a release or a re-entry. While it is unknown who deleted the znode, the reason
@@ -153,7 +145,7 @@ impl HeldNode {
         self.valid_until_in(&self.inner.lock())
     }
 
-    fn valid_until_in(&self, inner: &HoldParts) -> Instant {
+    pub(super) fn valid_until_in(&self, inner: &HoldParts) -> Instant {
         if inner.life.is_over() || self.lost_in(inner).is_some() {
             return self.since;
         }
@@ -171,25 +163,7 @@ impl HeldNode {
     /// Up to here the lock is held for certain, if its znode is there.
     pub(super) fn certain_until(&self, inner: &HoldParts) -> Option<Instant> {
         let valid_until = self.znode.session.valid_until()?;
-        Some(inner.limits.end().map_or(valid_until, |end| end.min(valid_until)))
-    }
-
-    /// For how long the hold is certain, from now on.
-    pub(super) fn left_in(&self, inner: &HoldParts, now: Instant) -> Duration {
-        if self.state_in(inner, now) != HoldState::Held {
-            return Duration::ZERO;
-        }
-        self.certain_until(inner).map_or(Duration::ZERO, |at| at.saturating_duration_since(now))
-    }
-
-    /// Whether the hold is certain for no longer than this.
-    pub(crate) fn is_near(&self, margin: Duration) -> bool {
-        self.left_in(&self.inner.lock(), Instant::now()) <= margin
-    }
-
-    /// Whether `valid_until` has passed.
-    pub(super) fn may_be_anothers(&self, inner: &HoldParts, now: Instant) -> bool {
-        self.valid_until_in(inner) <= now
+        Some(inner.ends_at.map_or(valid_until, |end| end.min(valid_until)))
     }
 
     pub(crate) fn state(&self, now: Instant) -> HoldState {
@@ -197,7 +171,7 @@ impl HeldNode {
     }
 
     pub(super) fn state_in(&self, inner: &HoldParts, now: Instant) -> HoldState {
-        let has_lasted = || inner.limits.end().is_some_and(|end| end <= now);
+        let has_lasted = || inner.ends_at.is_some_and(|end| end <= now);
         match inner.life.end().unwrap_or_else(|| self.znode.state(now)) {
             HoldState::Held if has_lasted() => HoldState::InDoubt,
             state => state,
@@ -214,36 +188,29 @@ impl HeldNode {
         self.inner.lock().has_left_others
     }
 
-    /// `give_back` is called at most once, on the client's own thread, after the hold was lost for its length. Neither
-    /// limit is counted before [`HeldNode::begin_limits`].
+    /// From now on the znode stays for `least`, even if the holder releases it sooner, and the hold ends after `most`:
+    /// then `give_back` is called once, on the client's own thread, after the hold was lost for its length.
     pub(crate) fn limit(
-        &self,
+        self: &Arc<Self>,
         least: Option<Duration>,
         most: Option<Duration>,
         give_back: impl FnOnce() + Send + 'static,
     ) {
-        self.inner.lock().limits = Limits::new(least, most, Box::new(give_back));
-    }
-
-    pub(crate) fn begin_limits(self: &Arc<Self>) {
-        let is_limited = {
-            let mut inner = self.inner.lock();
-            inner.limits.begin(Instant::now());
-            let is_limited = inner.limits.end().is_some() && !inner.life.is_released();
-            if is_limited {
-                self.is_attended(&mut inner);
-            }
-            is_limited
-        };
-        if is_limited {
+        let now = Instant::now();
+        let mut inner = self.inner.lock();
+        inner.stays_until = least.map(|least| now.checked_add(least).unwrap_or(now + FAR));
+        inner.ends_at = most.and_then(|most| now.checked_add(most));
+        if inner.ends_at.is_some() && !inner.life.is_released() {
+            inner.give_back = Some(Box::new(give_back));
+            self.is_attended(&mut inner);
             self.znode.events.send(Event::Look);
         }
     }
 
     /// How long its znode still has to stay after the holder has released it.
     pub(crate) fn has_to_stay(&self) -> Option<Duration> {
-        let least = self.inner.lock().limits.least()?;
-        Some(least.saturating_duration_since(Instant::now())).filter(|rest| !rest.is_zero())
+        let rest = self.inner.lock().stays_until?.saturating_duration_since(Instant::now());
+        Some(rest).filter(|rest| !rest.is_zero())
     }
 
     /// Ends a hold for its holder, if it has not ended before.
@@ -264,14 +231,15 @@ impl HeldNode {
 
     /// Ends a hold that has lasted for too long: first for its holder, then for others.
     pub(crate) fn end_if_over(&self, now: Instant) {
-        let over = {
+        let give_back = {
             let mut inner = self.inner.lock();
-            if inner.life.is_over() {
+            if inner.life.is_over() || inner.ends_at.is_none_or(|end| now < end) {
                 return;
             }
-            inner.limits.take_over(now)
+            // The end stays: without it the hold would be certain again up to the loss.
+            inner.give_back.take()
         };
-        if let Some(give_back) = over
+        if let Some(give_back) = give_back
             && self.znode.mark_lost(LostReason::HeldTooLong)
         {
             log::warn!("{}: held for too long, and given back", self.path());

@@ -17,17 +17,12 @@ use std::{
         Arc, OnceLock, Weak,
         atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
 
-use super::{
-    changes::HoldState,
-    limits::Limits,
-    revocation::{RevokeWord, request_in},
-    subscribers::Subscribers,
-};
+use super::{changes::HoldState, revocation::request_in, subscribers::Subscriber};
 use crate::{
     base::{paths::ServerPath, telemetry::counters::Counters},
     error::{LostReason, Result},
@@ -62,17 +57,9 @@ pub(crate) trait ZnodeCache: Send + Sync {
     /// Ends a writer's tenure with its turn: the holder also reads, by a znode that others have to queue for.
     fn ends_with_turn(&self, tenure: u64);
 
-    /// The use of its znodes at this moment.
-    fn usage(&self) -> Usage;
-}
-
-/// The use of a [`ZnodeCache`], which only its process knows.
-#[derive(Debug, Default)]
-pub(crate) struct Usage {
-    /// Its znodes, each with how many threads hold by it, or are about to.
-    pub(crate) inside: Vec<(ServerPath, usize)>,
-    /// How many threads wait without a znode.
-    pub(crate) waiting: usize,
+    /// The use of its znodes at this moment, which only its process knows: each znode with the number of the threads that
+    /// hold by it, or are about to; and the number of the threads that wait without a znode.
+    fn usage(&self) -> (Vec<(ServerPath, usize)>, usize);
 }
 
 /// A znode of a session, until released or lost.
@@ -83,6 +70,8 @@ pub(crate) struct HeldZnode {
     events: EventSender,
     dispatcher: Arc<Dispatcher>,
     since: Instant,
+    /// A hold that lasts longer is worth a warning.
+    max_hold_time: Option<Duration>,
     /// The connection over which the znode was last seen to exist. Over a later one the server has to say so again.
     seen_over: AtomicU64,
     /// The connection over which the server was last asked for that.
@@ -91,9 +80,9 @@ pub(crate) struct HeldZnode {
     revocable: Option<Arc<RevocableNode>>,
     /// Set if a cache hands it on from hold to hold.
     cache: OnceLock<Weak<dyn ZnodeCache>>,
-    /// `None`: the znode is a place in a queue, and counts as no lock.
+    /// `None` if the znode is a place in a queue, which counts as no lock.
     counters: Option<Arc<Counters>>,
-    /// How many of the cache's holds were not given back yet.
+    /// How many of the cache's holds were not released yet.
     out: AtomicUsize,
     inner: Mutex<ZnodeState>,
 }
@@ -101,8 +90,10 @@ pub(crate) struct HeldZnode {
 #[derive(Default)]
 struct ZnodeState {
     life: Life,
-    /// The end of the znode, as long as it is not known whether the session has ended, too.
-    deletion: Option<Deletion>,
+    /// The connection that reported the end of the znode, as long as it is not known whether the session has ended, too.
+    deleted_over: Option<u64>,
+    /// The session was asked for a sign of life after that.
+    is_asked: bool,
     /// A watch, or a check after a reconnect, is on its way or in place.
     watch: WatchState,
     /// The server has confirmed the watch, and it has not been used up.
@@ -115,7 +106,7 @@ struct ZnodeState {
     asks_again: Option<Instant>,
     /// The state that was reported last. A znode that begins to be held is not reported.
     reported: Option<HoldState>,
-    /// Called when the znode is lost: the holder of a place waits for something else, in vain then.
+    /// The waiters to wake when the znode is lost: the holder of a place waits for something else, in vain then.
     on_loss: Vec<Weak<WakeUp>>,
     /// The holds that need looks: they have subscribers, or may last too long.
     holds: Vec<Arc<HeldNode>>,
@@ -127,7 +118,7 @@ pub(super) enum Life {
     #[default]
     Lasting,
     Lost(LostReason),
-    /// With the reason, if the znode or the hold was lost before.
+    /// The reason is there if the znode or the hold was lost before.
     Released(Option<LostReason>),
 }
 
@@ -139,20 +130,12 @@ enum WatchState {
     Present(#[allow(dead_code, reason = "dropping it gives the watch up")] Watch),
 }
 
-/// The end of a znode, as long as it is not known whether the session has ended, too.
-struct Deletion {
-    /// The connection that reported it.
-    connection: u64,
-    /// The session was asked for a sign of life after that.
-    is_asked: bool,
-}
-
 /// One hold of a znode, until it is released or lost.
 pub(crate) struct HeldNode {
     znode: Arc<HeldZnode>,
     /// The cache's name for the tenure, if a cache has handed the znode to this hold.
     tenure: Option<u64>,
-    /// Counted from 1 in each tenure.
+    /// The number of the grant, counted from 1 in each tenure.
     number: u64,
     pub(super) since: Instant,
     /// The listener of requests to give this hold back.
@@ -163,36 +146,44 @@ pub(crate) struct HeldNode {
 #[derive(Default)]
 struct HoldParts {
     life: Life,
-    subscribers: Subscribers,
-    limits: Limits,
-    /// How many warnings said that the lock is held for long.
-    warnings: u32,
+    /// The subscribers in the order in which they came, each with its number.
+    subscribers: Vec<(u64, Subscriber)>,
+    last_subscriber: u64,
+    /// Whether there has ever been a subscriber to the state. The thread plans looks from then on, so that repeated
+    /// subscriptions need not wake it each time.
+    was_asked: bool,
+    /// The znode stays until then, even if the holder releases it sooner.
+    stays_until: Option<Instant>,
+    /// When the hold ends at the latest.
+    ends_at: Option<Instant>,
+    /// Gives the lock back after that: taken when the hold has lasted too long, or is released.
+    give_back: Option<Box<dyn FnOnce() + Send>>,
+    /// After how long a hold the next warning is due that the lock is held for long.
+    warns_after: Option<Duration>,
     /// Whether it is among those holds of its znode that need looks.
     is_attended: bool,
-    /// Whether it was given back while other holds of its znode were not.
+    /// Whether it was released while other holds of its znode were not.
     has_left_others: bool,
 }
 
-type OnRequest = Box<dyn Fn(&RevokeWord, Option<Arc<HeldNode>>) + Send + Sync>;
+/// Gets the asker's name and the reason, and the hold. It runs on a thread that reads for a session, so it only hands over.
+type OnRequest = Box<dyn Fn(&(String, String), Option<Arc<HeldNode>>) + Send + Sync>;
 
 /// The listener of requests to give a lock back.
 pub(crate) struct Revocation {
-    /// Runs on a thread that reads for a session, so it only hands over.
-    request: OnRequest,
     is_lasting: bool,
+    request: OnRequest,
 }
 
 impl Revocation {
-    /// A listener that is forgotten at the next release.
-    pub(crate) fn new(request: impl Fn() + Send + Sync + 'static) -> Revocation {
-        Revocation { request: Box::new(move |_, _| request()), is_lasting: false }
+    pub(crate) fn new(
+        is_lasting: bool,
+        request: impl Fn(&(String, String), Option<Arc<HeldNode>>) + Send + Sync + 'static,
+    ) -> Revocation {
+        Revocation { is_lasting, request: Box::new(request) }
     }
 
-    /// A listener that stays over releases.
-    pub(crate) fn lasting(request: impl Fn(&RevokeWord, Option<Arc<HeldNode>>) + Send + Sync + 'static) -> Revocation {
-        Revocation { request: Box::new(request), is_lasting: true }
-    }
-
+    /// Whether the listener stays over releases. Otherwise the next release ends it.
     pub(crate) fn is_lasting(&self) -> bool {
         self.is_lasting
     }
@@ -203,7 +194,8 @@ pub(crate) struct RevocableNode {
     revocation: Arc<Revocation>,
     /// The transaction of the last request that was told, so that reading it twice does not tell it twice.
     told: AtomicI64,
-    last: Mutex<Option<RevokeWord>>,
+    /// The asker's name and the reason of that request.
+    last: Mutex<Option<(String, String)>>,
     /// The hold, once the lock was granted. It may come to nothing before it is the caller's, and another one follows.
     held: Mutex<Weak<HeldNode>>,
 }
@@ -223,24 +215,24 @@ impl RevocableNode {
         *self.held.lock() = Arc::downgrade(held);
     }
 
-    /// The last request.
-    pub(crate) fn last(&self) -> Option<RevokeWord> {
+    /// The asker's name and the reason of the last request.
+    pub(crate) fn last(&self) -> Option<(String, String)> {
         self.last.lock().clone()
     }
 
     /// Takes the znode's data. A request that was written before the watch is seen here, too.
     pub(crate) fn read(&self, data: &[u8], stat: &Stat) {
-        let Some(word) = request_in(data) else { return };
+        let Some(request) = request_in(data) else { return };
         if self.told.fetch_max(stat.mzxid, Ordering::AcqRel) < stat.mzxid {
-            self.tell(&word);
+            self.tell(&request);
         }
     }
 
     /// Tells the listener of a request, read here or by the znode's cache.
-    pub(crate) fn tell(&self, word: &RevokeWord) {
-        *self.last.lock() = Some(word.clone());
+    pub(crate) fn tell(&self, request: &(String, String)) {
+        *self.last.lock() = Some(request.clone());
         let held = self.held.lock().upgrade();
-        (self.revocation.request)(word, held);
+        (self.revocation.request)(request, held);
     }
 }
 

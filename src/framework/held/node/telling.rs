@@ -15,9 +15,9 @@ use crate::{
     framework::{
         events::event::Event,
         held::{
+            WATCH_AFTER,
             changes::{DeadlineEvent, HoldState, StateChanges},
-            limits::WATCH_AFTER,
-            subscribers::{Listener, Outlet, Standing, Subscriber, Subscribers, Warning},
+            subscribers::{Subscriber, is_within, warning},
         },
     },
     session::wait::cancel::CancelToken,
@@ -32,45 +32,50 @@ impl Drop for Subscription {
     fn drop(&mut self) {
         for (hold, id) in &self.parts {
             let Some(hold) = hold.upgrade() else { continue };
-            let taken = hold.inner.lock().subscribers.remove(*id);
-            drop(taken);
+            let mut inner = hold.inner.lock();
+            let ended: Vec<_> = inner.subscribers.extract_if(.., |(other, _)| other == id).collect();
+            drop_unlocked(inner, ended);
         }
+    }
+}
+
+impl HoldParts {
+    /// Returns the number of the new subscriber.
+    fn add(&mut self, subscriber: Subscriber) -> u64 {
+        self.last_subscriber += 1;
+        self.subscribers.push((self.last_subscriber, subscriber));
+        self.last_subscriber
     }
 }
 
 impl HeldNode {
     /// When the background thread has to look at the hold; `None`: not before something happens. A state without a
     /// listener is worked out on request.
-    pub(crate) fn next_look(&self, max_hold_time: Option<Duration>, now: Instant) -> Option<Instant> {
+    pub(crate) fn next_look(&self, now: Instant) -> Option<Instant> {
         let inner = self.inner.lock();
         if inner.life.is_released() {
             return None;
         }
-        let standing = self.standing(&inner, now);
-        let of_subscribers = inner.subscribers.next_look(&standing).map(|pause| now + pause);
-        if of_subscribers == Some(now) {
-            return of_subscribers;
+        let (state, valid_for) = self.standing(&inner, now);
+        let subscribers = || inner.subscribers.iter().map(|(_, subscriber)| subscriber);
+        let pause = subscribers().filter_map(|subscriber| subscriber.next_look(state, valid_for)).min();
+        if pause == Some(Duration::ZERO) {
+            return Some(now);
         }
-        let of_doubt = match standing.state {
+        let of_doubt = match state {
             HoldState::Lost(_) | HoldState::Released => return None,
-            HoldState::Held => self.certain_until(&inner).filter(|_| inner.subscribers.was_asked),
+            HoldState::Held => self.certain_until(&inner).filter(|_| inner.was_asked),
             // Nothing tells when the doubt ends; the tokens are cancelled when the session's time is up.
             HoldState::InDoubt => {
-                let of_end = self.session().valid_until().filter(|_| inner.subscribers.has_tokens());
+                let has_tokens = subscribers().any(|subscriber| matches!(subscriber, Subscriber::Token(_)));
+                let of_end = self.session().valid_until().filter(|_| has_tokens);
                 of_end.into_iter().chain([now + WATCH_AFTER]).min()
             }
         };
         // Not sooner than that: a limit so short that it is always over would keep the thread busy.
-        let of_warning = max_hold_time
-            .filter(|_| self.is_its_holders())
-            .and_then(|limit| self.since.checked_add(inner.next_warning(limit)))
-            .map(|at| at.max(now + WATCH_AFTER));
-        [of_subscribers, of_doubt, of_warning, inner.limits.end()].into_iter().flatten().min()
-    }
-
-    /// Whether it is a holder's hold, and not that of its znode's cache.
-    fn is_its_holders(&self) -> bool {
-        self.tenure.is_some() || self.znode.cache.get().is_none()
+        let of_warning = inner.warns_after.and_then(|after| self.since.checked_add(after));
+        let of_warning = of_warning.map(|at| at.max(now + WATCH_AFTER));
+        [pause.map(|pause| now + pause), of_doubt, of_warning, inner.ends_at].into_iter().flatten().min()
     }
 
     /// Whether its state stays for ever. Ask this first, and for the state after it: a loss may come in between, and is told
@@ -79,9 +84,15 @@ impl HeldNode {
         inner.life.is_over() || !self.znode.is_lasting()
     }
 
-    fn standing(&self, inner: &HoldParts, now: Instant) -> Standing {
-        let (state, may_be_anothers) = (self.state_in(inner, now), self.may_be_anothers(inner, now));
-        Standing { state, left: self.left_in(inner, now), may_be_anothers }
+    /// The state, and for how long `valid_until` still lies ahead.
+    fn standing(&self, inner: &HoldParts, now: Instant) -> (HoldState, Duration) {
+        (self.state_in(inner, now), self.valid_until_in(inner).saturating_duration_since(now))
+    }
+
+    /// Whether the hold is certain for no longer than this.
+    pub(crate) fn is_near(&self, margin: Duration) -> bool {
+        let (state, valid_for) = self.standing(&self.inner.lock(), Instant::now());
+        is_within(margin, state, valid_for)
     }
 
     /// Tells of the state unless it is [`HoldState::Held`], and of every change. A change between the grant and this
@@ -95,20 +106,21 @@ impl HeldNode {
             // The receiver is right here.
             let _ = sender.send(state);
         }
-        let id = inner.subscribers.next_id();
+        let mut parts = Vec::new();
         // After the end nothing follows the state that is in the channel already.
         if !is_over {
-            inner.subscribers.add(id, Subscriber::States(state, Outlet::Channel(sender)));
+            // A receiver that has gone is about to end its subscription.
+            let send = move |state| sender.send(state).unwrap_or_default();
+            parts.push((Arc::downgrade(self), inner.add(Subscriber::States(state, Box::new(send)))));
             self.is_asked(&mut inner);
         }
-        StateChanges { receiver, _subscription: Arc::new(Subscription { parts: vec![(Arc::downgrade(self), id)] }) }
+        StateChanges { receiver, _subscription: Arc::new(Subscription { parts }) }
     }
 
     /// Calls the listener on the dispatch thread with all that [`channel`](Self::channel) tells.
-    pub(crate) fn listen(self: &Arc<Self>, listener: Listener<HoldState>) {
+    pub(crate) fn listen(self: &Arc<Self>, listener: Arc<dyn Fn(HoldState) + Send + Sync>) {
         let mut inner = self.inner.lock();
-        let id = inner.subscribers.next_id();
-        inner.subscribers.add(id, Subscriber::States(HoldState::Held, Outlet::Listener(listener)));
+        inner.add(Subscriber::States(HoldState::Held, Box::new(self.dispatched(listener))));
         if !self.is_over(&inner) {
             return self.is_asked(&mut inner);
         }
@@ -116,16 +128,24 @@ impl HeldNode {
         drop_unlocked(inner, subscribers);
     }
 
+    /// Has the dispatch thread call the listener.
+    fn dispatched<E: Send + 'static>(&self, listener: Arc<dyn Fn(E) + Send + Sync>) -> impl Fn(E) + use<E> {
+        let dispatcher = self.znode.dispatcher.clone();
+        move |event| {
+            let listener = listener.clone();
+            dispatcher.run(move || listener(event));
+        }
+    }
+
     /// Cancels the tokens, in this order, at [`valid_until`](Self::valid_until) at the latest. No listener delays that.
     pub(crate) fn cancel_at_the_end(self: &Arc<Self>, tokens: &[&CancelToken]) {
         let mut inner = self.inner.lock();
-        if self.may_be_anothers(&inner, Instant::now()) {
+        if self.valid_until_in(&inner) <= Instant::now() {
             drop(inner);
             return tokens.iter().for_each(|token| token.cancel());
         }
         for token in tokens {
-            let id = inner.subscribers.next_id();
-            inner.subscribers.add(id, Subscriber::Token((*token).clone()));
+            inner.add(Subscriber::Token((*token).clone()));
         }
         self.is_asked(&mut inner);
     }
@@ -137,41 +157,41 @@ impl HeldNode {
         margin: Duration,
     ) -> (Receiver<DeadlineEvent>, Subscription) {
         let (sender, receiver) = unbounded();
-        (receiver, HeldNode::warned(holds, margin, Outlet::Channel(sender)))
+        let warn = warning(move |event| sender.send(event).unwrap_or_default());
+        let part = |hold: &Arc<HeldNode>| Some((Arc::downgrade(hold), hold.warn(margin, &warn)?));
+        (receiver, Subscription { parts: holds.iter().filter_map(part).collect() })
     }
 
-    /// Calls a listener with these events on the dispatch thread, as long as the holds last.
-    pub(crate) fn deadline_listener(holds: &[Arc<HeldNode>], margin: Duration, listener: Listener<DeadlineEvent>) {
-        mem::forget(HeldNode::warned(holds, margin, Outlet::Listener(listener)));
+    /// Calls a listener with these events on the dispatch thread, as long as the hold lasts.
+    pub(crate) fn on_deadline(self: &Arc<Self>, margin: Duration, listener: Arc<dyn Fn(DeadlineEvent) + Send + Sync>) {
+        self.warn(margin, &warning(self.dispatched(listener)));
     }
 
-    fn warned(holds: &[Arc<HeldNode>], margin: Duration, outlet: Outlet<DeadlineEvent>) -> Subscription {
-        let warning = Warning::new(outlet);
-        Subscription { parts: holds.iter().map(|hold| (Arc::downgrade(hold), hold.warn(margin, &warning))).collect() }
-    }
-
-    fn warn(self: &Arc<Self>, margin: Duration, warning: &Arc<Warning>) -> u64 {
+    /// Adds a subscriber to a warning, which comes at once if too little time is left already.
+    fn warn(self: &Arc<Self>, margin: Duration, warn: &Arc<dyn Fn(bool) + Send + Sync>) -> Option<u64> {
         let mut inner = self.inner.lock();
-        let id = inner.subscribers.next_id();
         // No warning after a release.
         if inner.life.is_released() {
-            return id;
+            return None;
         }
         let is_over = self.is_over(&inner);
-        let left = self.left_in(&inner, Instant::now());
-        let subscriber = Subscriber::warned(margin, left, warning, &self.znode.dispatcher);
-        if !is_over {
-            self.is_attended(&mut inner);
-            inner.subscribers.add(id, subscriber);
-            // The next look may be planned for later than this needs it.
-            self.znode.events.send(Event::Look);
+        let (state, valid_for) = self.standing(&inner, Instant::now());
+        let is_near = is_within(margin, state, valid_for);
+        if is_near {
+            warn(true);
         }
-        id
+        if is_over {
+            return None;
+        }
+        self.is_attended(&mut inner);
+        // The next look may be planned for later than this needs it.
+        self.znode.events.send(Event::Look);
+        Some(inner.add(Subscriber::Margin { margin, is_near, warn: warn.clone() }))
     }
 
     /// The hold has a subscriber from here on, so looks have to be planned.
     fn is_asked(self: &Arc<Self>, inner: &mut HoldParts) {
-        if !mem::replace(&mut inner.subscribers.was_asked, true) {
+        if !mem::replace(&mut inner.was_asked, true) {
             self.is_attended(inner);
             self.znode.events.send(Event::Look);
         }
@@ -187,14 +207,14 @@ impl HeldNode {
     }
 
     /// Tells of the state. Returns the subscribers after the last message: the caller drops them without the lock.
-    pub(super) fn tell_in(&self, inner: &mut HoldParts, now: Instant) -> Subscribers {
+    pub(super) fn tell_in(&self, inner: &mut HoldParts, now: Instant) -> Vec<(u64, Subscriber)> {
         let was_over = self.is_over(inner);
-        let standing = self.standing(inner, now);
-        if let HoldState::Lost(reason) = standing.state {
+        let (state, valid_for) = self.standing(inner, now);
+        if let HoldState::Lost(reason) = state {
             inner.life.lose(reason);
         }
-        inner.subscribers.tell(&standing, &self.znode.dispatcher);
-        if was_over || inner.life.is_over() { mem::take(&mut inner.subscribers) } else { Subscribers::default() }
+        inner.subscribers.retain_mut(|(_, subscriber)| subscriber.tell(state, valid_for));
+        if was_over || inner.life.is_over() { mem::take(&mut inner.subscribers) } else { Vec::new() }
     }
 
     /// Ends the hold by the holder's own doing. Tells all subscribers for the last time, on the calling thread and the
@@ -207,19 +227,12 @@ impl HeldNode {
         let lost = self.lost_in(&inner);
         inner.life = Life::Released(lost);
         inner.has_left_others = self.tenure.is_some() && self.znode.out.fetch_sub(1, Ordering::AcqRel) > 1;
-        if !inner.is_attended && inner.subscribers.is_empty() {
-            // The hold never had a subscriber.
-            let over = inner.limits.ended();
-            drop_unlocked(inner, over);
-        } else {
-            // The hold is over, so the time is irrelevant.
-            let subscribers = self.tell_in(&mut inner, self.since);
-            let is_attended = mem::take(&mut inner.is_attended);
-            let over = inner.limits.ended();
-            drop_unlocked(inner, (subscribers, over));
-            if is_attended {
-                self.znode.attend_no_more(self);
-            }
+        // The hold is over, so the time is irrelevant.
+        let subscribers = if inner.subscribers.is_empty() { Vec::new() } else { self.tell_in(&mut inner, self.since) };
+        let (is_attended, give_back) = (mem::take(&mut inner.is_attended), inner.give_back.take());
+        drop_unlocked(inner, (subscribers, give_back));
+        if is_attended {
+            self.znode.attend_no_more(self);
         }
         if self.tenure.is_none() {
             self.znode.released();
@@ -234,8 +247,7 @@ impl HeldNode {
         let over = if self.is_over(&inner) {
             Some(span)
         } else {
-            let id = inner.subscribers.next_id();
-            inner.subscribers.add(id, Subscriber::Span(span));
+            inner.add(Subscriber::Span(span));
             self.is_attended(&mut inner);
             None
         };
@@ -246,10 +258,9 @@ impl HeldNode {
     pub(crate) fn warn_if_held_for_long(&self, limit: Duration, now: Instant) {
         let held_for = now.saturating_duration_since(self.since);
         let mut inner = self.inner.lock();
-        if !self.is_its_holders() || inner.life.is_released() || held_for < inner.next_warning(limit) {
-            return;
-        }
-        inner.warnings += 1;
+        let is_due = |after: &Duration| held_for >= *after && !inner.life.is_released();
+        let Some(after) = inner.warns_after.filter(is_due) else { return };
+        inner.warns_after = Some(after.saturating_mul(2));
         drop(inner);
         log::warn!("{}: held for {held_for:?}, longer than the maximum hold time of {limit:?}", self.path());
     }

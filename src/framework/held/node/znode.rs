@@ -6,7 +6,7 @@ use std::{
         Arc, OnceLock, Weak,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
@@ -22,9 +22,9 @@ use crate::{
             reactions::WakeUp,
         },
         held::{
+            WATCH_AFTER,
             certainty::{Certainty, Evidence},
             changes::HoldState,
-            limits::WATCH_AFTER,
         },
     },
     session::{api::Session, wait::pending::Watch},
@@ -73,6 +73,7 @@ impl HeldZnode {
         revocable: Option<Arc<RevocableNode>>,
         (events, dispatcher): (EventSender, Arc<Dispatcher>),
         counters: Option<Arc<Counters>>,
+        max_hold_time: Option<Duration>,
     ) -> Arc<HeldZnode> {
         let is_watched = watch.is_some();
         let watch = watch.map_or(WatchState::Absent, WatchState::Present);
@@ -83,6 +84,7 @@ impl HeldZnode {
             events,
             dispatcher,
             since: Instant::now(),
+            max_hold_time,
             seen_over: AtomicU64::new(connection),
             asked_over: AtomicU64::new(connection),
             revocable,
@@ -93,11 +95,7 @@ impl HeldZnode {
         })
     }
 
-    pub(super) fn has_session_ended(&self) -> bool {
-        self.session.is_ended()
-    }
-
-    /// Why it is not held any more. While it is unknown who deleted the znode, the reason is `NodeDeleted`.
+    /// Returns the reason of its loss. While it is unknown who deleted the znode, the reason is `NodeDeleted`.
     pub(crate) fn lost(&self) -> Option<LostReason> {
         self.lost_in(&self.inner.lock())
     }
@@ -107,8 +105,8 @@ impl HeldZnode {
             Life::Lost(reason) => Some(reason),
             Life::Released(lost) => lost,
             // The background thread has yet to say why.
-            Life::Lasting if self.has_session_ended() => Some(LostReason::SessionExpired),
-            Life::Lasting => inner.deletion.as_ref().map(|_| LostReason::NodeDeleted),
+            Life::Lasting if self.session.is_ended() => Some(LostReason::SessionExpired),
+            Life::Lasting => inner.deleted_over.map(|_| LostReason::NodeDeleted),
         }
     }
 
@@ -119,7 +117,7 @@ impl HeldZnode {
     fn state_in(&self, inner: &ZnodeState, now: Instant) -> HoldState {
         match inner.life.end() {
             Some(end) => end,
-            None if self.has_session_ended() => HoldState::Lost(LostReason::SessionExpired),
+            None if self.session.is_ended() => HoldState::Lost(LostReason::SessionExpired),
             None => match self.evidence_in(inner).certainty(now) {
                 Certainty::Certain => HoldState::Held,
                 // If only the reason of its end is open, that is still to be reported.
@@ -133,7 +131,7 @@ impl HeldZnode {
     }
 
     fn evidence_in(&self, inner: &ZnodeState) -> Evidence {
-        let is_gone = inner.life.is_over() || inner.deletion.is_some() || self.has_session_ended();
+        let is_gone = inner.life.is_over() || inner.deleted_over.is_some() || self.session.is_ended();
         let (connection, seen_over) = (self.session.connection(), self.seen_over.load(Ordering::Acquire));
         Evidence {
             is_gone,
@@ -245,11 +243,6 @@ impl HeldZnode {
         drop_unlocked(inner, left);
     }
 
-    /// `None`: the znode does not count as a lock.
-    pub(crate) fn counters(&self) -> Option<&Arc<Counters>> {
-        self.counters.as_ref()
-    }
-
     /// Reports the state if it has changed.
     pub(crate) fn report(&self, now: Instant) {
         self.report_in(&mut self.inner.lock(), now);
@@ -267,7 +260,7 @@ impl HeldZnode {
             HoldState::Lost(reason) => log::warn!("{path}: the lock is lost: {reason}"),
             HoldState::Held | HoldState::InDoubt | HoldState::Released => log::debug!("{path}: {state:?}"),
         }
-        let Some(counters) = self.counters() else { return };
+        let Some(counters) = &self.counters else { return };
         match state {
             HoldState::Held => {}
             HoldState::InDoubt => counters.doubts.count(),

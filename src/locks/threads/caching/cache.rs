@@ -11,11 +11,9 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
+    base::paths::ServerPath,
     error::Result,
-    framework::held::{
-        node::{HeldNode, HeldZnode, RevocableNode, Revocation, Usage, ZnodeCache},
-        revocation::RevokeWord,
-    },
+    framework::held::node::{HeldNode, HeldZnode, RevocableNode, Revocation, ZnodeCache},
     locks::{
         acquire::{contention::Contention, internals::LockInternals},
         recipe::driver::stands_in_the_way,
@@ -247,29 +245,29 @@ impl Cache {
     /// A request to a znode goes to all threads that hold by it.
     pub(super) fn revocable_node(&self, mode: Mode) -> Arc<RevocableNode> {
         let (this, listening) = (self.this.clone(), self.listening.clone());
-        RevocableNode::new(Arc::new(Revocation::lasting(move |woken, held| {
+        RevocableNode::new(Arc::new(Revocation::new(true, move |request, held| {
             let holds_by_it =
                 |hold: &&Arc<HeldNode>| held.as_ref().is_some_and(|of| Arc::ptr_eq(of.znode(), hold.znode()));
             let holds: Vec<_> = listening.lock().iter().filter_map(Weak::upgrade).collect();
             let told: Vec<_> = holds.iter().filter(holds_by_it).filter_map(|hold| hold.revocable()).collect();
-            told.iter().for_each(|node| node.tell(woken));
+            told.iter().for_each(|node| node.tell(request));
             let Some(cache) = this.upgrade() else { return };
-            let unheard = told.is_empty().then(|| woken.clone());
+            let unheard = told.is_empty().then(|| request.clone());
             cache.in_background(move |cache| cache.revoked(unheard.as_ref(), held.as_deref(), mode));
         })))
     }
 
     /// A request to give the lock back was written into the znode: the holders decide about it, and an idle lock goes
     /// at once. `unheard`: the request, if no holder was told.
-    fn revoked(&self, unheard: Option<&RevokeWord>, held: Option<&HeldNode>, mode: Mode) {
+    fn revoked(&self, unheard: Option<&(String, String)>, held: Option<&HeldNode>, mode: Mode) {
         let (number, is_idle) = {
             let state = self.state.lock();
             let number = held.and_then(|held| state.number(held.znode()));
             // A thread with a turn may not listen yet. Later threads have nothing to do with this request.
             (number, held.is_some() && number.is_none_or(|number| state.local_queue.inside(number) == 0))
         };
-        if let Some((woken, listener)) = unheard.zip(self.lock(mode).revocable_node()).filter(|_| !is_idle) {
-            listener.tell(woken);
+        if let Some((request, listener)) = unheard.zip(self.lock(mode).revocable_node()).filter(|_| !is_idle) {
+            listener.tell(request);
         }
         if let Some(number) = number {
             self.rivals_came(number);
@@ -317,10 +315,10 @@ impl ZnodeCache for Cache {
         self.step(|local_queue| local_queue.ends_with_turn(tenure));
     }
 
-    fn usage(&self) -> Usage {
+    fn usage(&self) -> (Vec<(ServerPath, usize)>, usize) {
         let state = self.state.lock();
         let inside = |(number, node): (&u64, &Arc<HeldNode>)| (node.path().clone(), state.local_queue.inside(*number));
-        Usage { inside: state.tenures.iter().map(inside).collect(), waiting: state.local_queue.waiting() }
+        (state.tenures.iter().map(inside).collect(), state.local_queue.waiting())
     }
 }
 

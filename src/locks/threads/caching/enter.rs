@@ -181,8 +181,7 @@ impl<'a> Entering<'a> {
         let (cache, lock) = (self.cache, self.lock);
         let tenure = cache.state.lock().tenures.get(&number).cloned();
         let Some(tenure) = tenure else { return Ok(self.again(number, grant)) };
-        let is_attended = lock.client().core.config.max_hold_time.is_some();
-        let held = tenure.grant(number, grant, lock.revocable_node(), is_attended);
+        let held = tenure.grant(number, grant, lock.revocable_node());
         if held.revocable().is_some() {
             cache.listening.lock().push(Arc::downgrade(&held));
         }

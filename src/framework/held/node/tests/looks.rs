@@ -117,6 +117,16 @@ fn who_listens_is_told_of_the_doubt_when_it_begins_watched_or_not() {
 }
 
 #[test]
+fn a_length_beyond_the_range_of_the_clock_is_a_long_one_at_least_and_none_at_most() {
+    let rig = Rig::new(None);
+    let node = rig.watched();
+    assert_eq!(node.has_to_stay(), None, "nothing counts yet");
+    node.limit(Some(Duration::MAX), Some(Duration::MAX), || ());
+    assert!(node.has_to_stay().is_some_and(|rest| rest > Duration::from_secs(24 * 3600)));
+    assert_eq!(node.valid_until(), rig.begun + LONG, "up to the session's end, and no sooner");
+}
+
+#[test]
 fn a_long_hold_is_looked_at_when_its_warning_is_due_and_never_without_a_pause() {
     let limit = Duration::from_secs(3);
     let rig = Rig::new(Some(limit));

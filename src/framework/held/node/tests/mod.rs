@@ -18,7 +18,7 @@ use crate::{
         client::core::CuratorFramework,
         config::retry::RetryNTimes,
         events::event::{Event, event_channel},
-        held::{changes::StateChanges, limits::WATCH_AFTER, registry::HeldNodes},
+        held::{WATCH_AFTER, changes::StateChanges, registry::HeldNodes},
     },
     proto::{
         response::Response,

@@ -8,7 +8,7 @@ use super::*;
 fn each_request_is_told_once_and_other_data_never() {
     let told = Arc::new(AtomicUsize::new(0));
     let count = told.clone();
-    let node = RevocableNode::new(Arc::new(Revocation::new(move || {
+    let node = RevocableNode::new(Arc::new(Revocation::new(false, move |_, _| {
         count.fetch_add(1, Ordering::Relaxed);
     })));
     let at = |mzxid| Stat { mzxid, ..Stat::default() };
@@ -32,7 +32,7 @@ fn each_request_is_told_once_and_other_data_never() {
 fn a_request_is_about_the_hold_that_the_contender_got_last() {
     let about = Arc::new(Mutex::new(None));
     let is_about = about.clone();
-    let node = RevocableNode::new(Arc::new(Revocation::lasting(move |_, held| *is_about.lock() = held)));
+    let node = RevocableNode::new(Arc::new(Revocation::new(true, move |_, held| *is_about.lock() = held)));
     let rig = Rig::new(None);
     let (first, second) = (rig.hold(), rig.hold());
     node.holds(&first);
