@@ -5,7 +5,7 @@ use std::time::Instant;
 /// Whether a znode still stands. Of several the last variant counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Certainty {
-    /// It does, unless somebody deletes it right now.
+    /// It stands, unless somebody deletes it right now.
     Certain,
     /// It is not known to be gone, and not certain.
     InDoubt,

@@ -64,7 +64,7 @@ impl fmt::Display for HoldState {
 #[derive(Clone)]
 pub struct StateChanges {
     pub(super) receiver: Receiver<HoldState>,
-    /// Ends with the last clone.
+    /// The subscription ends with the last clone.
     pub(super) _subscription: Arc<dyn Any + Send + Sync>,
 }
 

@@ -12,20 +12,20 @@ use parking_lot::Mutex;
 use super::node::{HeldNode, ZnodeCache};
 use crate::base::{paths::ServerPath, unlocked::drop_unlocked};
 
-/// The holders that a lock keeps out.
+/// A kind of lock, by the holders that it keeps out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HoldKind {
-    /// All others: one thread holds it alone.
+    /// It keeps all others out: one thread holds it alone.
     Mutex,
-    /// Writers: any number of threads hold it together.
+    /// It keeps writers out: any number of threads hold it together.
     Read,
-    /// All others: one thread holds it alone.
+    /// It keeps all others out: one thread holds it alone.
     Write,
-    /// A driver from outside decides which holders.
+    /// A driver from outside decides which holders it keeps out.
     Custom,
-    /// All others: one thread holds it alone; but it is another lock than those that queue in the same directory.
+    /// It keeps all others out, but not those that queue in the same directory for other locks.
     Unfair,
-    /// All others; but any thread may release it, so a thread that waits for itself may be helped.
+    /// It keeps all others out; but any thread may release it, so a thread that waits for itself may be helped.
     AnyThread,
 }
 

@@ -13,13 +13,13 @@ use crate::{base::telemetry::spans::HoldSpan, session::wait::cancel::CancelToken
 /// A subscriber, with the last state that it was told. It is told under the hold's lock only, so each hold's changes come in
 /// order.
 pub(super) enum Subscriber {
-    /// Told of all changes of the state; a hold begins as [`HoldState::Held`].
+    /// It is told of all changes of the state; a hold begins as [`HoldState::Held`].
     States(HoldState, Box<dyn Fn(HoldState) + Send>),
-    /// Cancelled as soon as the lock may be another's.
+    /// It is cancelled as soon as the lock may be another's.
     Token(CancelToken),
-    /// Told when the hold comes within this margin of its end, and when it is no longer so near: see [`warning`].
+    /// It is told when the hold comes within this margin of its end, and when it is so near no more: see [`warning`].
     Margin { margin: Duration, is_near: bool, warn: Arc<dyn Fn(bool) + Send + Sync> },
-    /// Ends with the hold.
+    /// It ends with the hold.
     Span(HoldSpan),
 }
 

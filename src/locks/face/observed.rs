@@ -11,8 +11,7 @@ use crate::{
 
 impl LockInternals {
     /// Counts and traces one acquire as a whole: its parts are not counted. If a cached znode serves, that costs one
-    /// atomic add.
-    /// `nodes`: the held znodes of a result.
+    /// atomic add. `nodes` takes the held znodes out of a result.
     pub(in crate::locks) fn observed<T>(
         &self,
         kind: &'static str,

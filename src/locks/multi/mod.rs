@@ -98,7 +98,7 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 /// ```
 #[derive(Clone)]
 pub struct InterProcessMultiLock {
-    /// In the order in which they are acquired.
+    /// The locks in the order in which they are acquired.
     locks: Arc<[Arc<dyn InterProcessLock>]>,
     /// The mutexes that it was made of, if paths were given.
     mutexes: Arc<[InterProcessMutex]>,
@@ -133,7 +133,8 @@ impl InterProcessMultiLock {
     }
 
     /// Makes each of its mutexes keep the lock when a thread gives it back: see [`Caching`] and
-    /// [`InterProcessMutex::with_caching`]. Off by default. For this object alone: clones made before are other contenders.
+    /// [`InterProcessMutex::with_caching`]. Off by default. It is for this object alone: clones made before are other
+    /// contenders.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for one made [from locks](InterProcessMultiLock::from_locks): give it locks that are cached.
@@ -209,7 +210,7 @@ impl InterProcessMultiLock {
         Ok(end)
     }
 
-    /// The time was up at this lock.
+    /// Notes that the time was up at this lock, and ends the acquire.
     fn time_is_up(&self, options: &AcquireOptions, path: String) -> Result<ControlFlow<Option<Members>>> {
         log::debug!("the time was up at {path}");
         *self.timed_out_at.lock() = Some(path.clone());
@@ -334,9 +335,9 @@ lock_methods! { InterProcessMultiLock, MultiLockGuard,
 struct Members {
     multi: InterProcessMultiLock,
     holds: Vec<Hold>,
-    /// For each lock, how many holds there are up to its own.
+    /// The number of holds up to and with those of each lock.
     ends: Vec<usize>,
-    /// When the first one was acquired.
+    /// The moment at which the first one was acquired.
     since: Option<Instant>,
 }
 
@@ -356,7 +357,7 @@ impl Members {
         self.multi.locks.get(index).map_or_else(String::new, |lock| name_of(&**lock, index))
     }
 
-    /// Leaves them to the caller.
+    /// Leaves the locks to the caller: dropping this releases nothing any more.
     fn keep(&mut self) -> Vec<Hold> {
         self.ends.clear();
         std::mem::take(&mut self.holds)

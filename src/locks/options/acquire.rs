@@ -26,7 +26,8 @@ pub struct AcquireOptions {
     pub(in crate::locks) timeout_is_error: bool,
     pub(in crate::locks) hold_at_least: Option<Duration>,
     pub(in crate::locks) hold_at_most: Option<Duration>,
-    /// Multi lock: gets what starts `hold_at_least` and `hold_at_most` of a member, to run when the last member is held.
+    /// Multi lock: each member sends a call that starts its `hold_at_least` and `hold_at_most`, and the multi lock runs it
+    /// when the last member is held.
     pub(in crate::locks) limits: Option<Sender<Box<dyn FnOnce() + Send>>>,
     /// The end of the timeout, once the call has begun. The calls inside this one get it too: the rest of a timeout may
     /// come to zero, which means a mere try.

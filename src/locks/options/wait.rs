@@ -16,7 +16,7 @@ const GRACE: Duration = Duration::from_millis(20);
 pub(crate) struct Wait<'a> {
     /// The end of the wait for others.
     pub(crate) bound: WaitBound<'a>,
-    /// Do not wait for others at all, and do not write if the lock is taken.
+    /// Whether the call does not wait for others at all, and does not write if the lock is taken.
     pub(crate) only_try: bool,
     pub(crate) options: &'a AcquireOptions,
     /// When the call began, if that was before this attempt.

@@ -9,8 +9,8 @@ use crate::{
 };
 
 impl LockInternals {
-    /// An attempt to get a lock that belongs to a thread: fails with [`Error::WouldDeadlock`] if the calling thread
-    /// would wait for ever for a hold of its own, through another object or the other half of a read/write lock.
+    /// Attempts to get a lock that belongs to a thread. Fails with [`Error::WouldDeadlock`] if the calling thread would
+    /// wait for ever for a hold of its own, through another object or the other half of a read/write lock.
     ///
     /// A call with a deadline fails as well, as it could only time out. A mere try waits for no holder.
     pub(crate) fn by_thread<'p>(
@@ -36,8 +36,7 @@ impl LockInternals {
         }
     }
 
-    /// For a lock that any thread may release: a thread that waits for itself gets a warning, as another thread may
-    /// release.
+    /// Warns a thread that waits for itself, for a lock that any thread may release: another thread may help it.
     pub(crate) fn warn_of_itself(&self) {
         if let Some((_, hold)) = self.obstacle() {
             self.warn(&hold);
@@ -49,7 +48,8 @@ impl LockInternals {
         log::warn!("waits for {wanted} of {}, for ever unless others give way: holds {held}", self.base_path());
     }
 
-    /// The calling thread's hold that this lock would wait for, the worst of them, and whether for ever. No I/O.
+    /// Returns the worst of the calling thread's holds that this lock would wait for, and whether it would wait for ever.
+    /// Does no I/O.
     fn obstacle(&self) -> Option<(bool, (HoldKind, Arc<HeldNode>))> {
         let mut holds = self.thread_holds.of_current_thread();
         holds.retain(|(kind, _)| (*kind == HoldKind::Unfair) == (self.recipe.kind == HoldKind::Unfair));

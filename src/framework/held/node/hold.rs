@@ -110,7 +110,7 @@ impl HeldNode {
         self.tenure.is_some()
     }
 
-    /// Which grant of its znode it is; 0 for the only one.
+    /// The number of this grant of its znode; 0 for the only one.
     pub(crate) fn grant_number(&self) -> u64 {
         self.number
     }
@@ -126,7 +126,7 @@ impl HeldNode {
         self.znode.counters.as_deref()
     }
 
-    /// Why it is not held any more, for a release or a re-entry. While it is unknown who deleted the znode, the reason
+    /// Returns the reason of its loss, for a release or a re-entry. While it is unknown who deleted the znode, the reason
     /// is `NodeDeleted`.
     pub(crate) fn lost(&self) -> Option<LostReason> {
         self.lost_in(&self.inner.lock())
@@ -140,7 +140,8 @@ impl HeldNode {
         }
     }
 
-    /// Up to here the lock is held, if nobody deletes the znode; in the past once the lock is lost or released.
+    /// The moment up to which the lock is held if nobody deletes the znode; it lies in the past once the lock is lost or
+    /// released.
     pub(crate) fn valid_until(&self) -> Instant {
         self.valid_until_in(&self.inner.lock())
     }
@@ -160,7 +161,7 @@ impl HeldNode {
         Evidence { is_gone, valid_until: self.certain_until(&inner), ..of_znode }
     }
 
-    /// Up to here the lock is held for certain, if its znode is there.
+    /// The moment up to which the lock is held for certain if its znode is there.
     pub(super) fn certain_until(&self, inner: &HoldParts) -> Option<Instant> {
         let valid_until = self.znode.session.valid_until()?;
         Some(inner.ends_at.map_or(valid_until, |end| end.min(valid_until)))
@@ -183,7 +184,7 @@ impl HeldNode {
         self.znode.lose(reason);
     }
 
-    /// Whether it was given back while the znode had other holds. The znode goes with the last of them.
+    /// Whether it was released while the znode had other holds. The znode goes with the last of them.
     pub(crate) fn has_left_others(&self) -> bool {
         self.inner.lock().has_left_others
     }

@@ -23,7 +23,7 @@ use crate::{
     session::wait::cancel::CancelToken,
 };
 
-/// Ends the subscription when it is dropped.
+/// A subscription to the warnings or the changes of holds. Dropping it ends it.
 pub(crate) struct Subscription {
     parts: Vec<(Weak<HeldNode>, u64)>,
 }
@@ -40,7 +40,7 @@ impl Drop for Subscription {
 }
 
 impl HoldParts {
-    /// Returns the number of the new subscriber.
+    /// Adds a subscriber, and returns its number.
     fn add(&mut self, subscriber: Subscriber) -> u64 {
         self.last_subscriber += 1;
         self.subscribers.push((self.last_subscriber, subscriber));
@@ -128,7 +128,7 @@ impl HeldNode {
         drop_unlocked(inner, subscribers);
     }
 
-    /// Has the dispatch thread call the listener.
+    /// Wraps the listener: the dispatch thread calls it with each event, under no lock.
     fn dispatched<E: Send + 'static>(&self, listener: Arc<dyn Fn(E) + Send + Sync>) -> impl Fn(E) + use<E> {
         let dispatcher = self.znode.dispatcher.clone();
         move |event| {
