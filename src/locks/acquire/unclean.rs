@@ -18,7 +18,7 @@ use crate::{
         },
     },
     locks::{
-        acquire::{contention::with_acl, internals::LockInternals, last_look::last_look, owners::Owners},
+        acquire::{contention::with_acl, internals::LockInternals, last_look::last_look},
         holds::{
             death::{UncleanDeath, UncleanDeaths},
             fencing::token::FencingToken,
@@ -50,29 +50,10 @@ impl LockInternals {
         self.deaths = Some(UncleanDeaths { delay, directory, holders: Mutex::default() });
     }
 
-    /// The last step of an acquire: leaves the marks of these holds, and looks for those of dead holders. `false`: the
-    /// time was up first, and the holds were given back.
-    pub(in crate::locks) fn hear_of_deaths(
-        &self,
-        held: &[Arc<HeldNode>],
-        data: &[u8],
-        wait: Wait<'_>,
-        owners: Option<&Owners>,
-    ) -> Result<bool> {
+    /// Takes the last step of an acquire: leaves the marks of these holds, and looks for those of dead holders. `false`:
+    /// the time was up first. Unless the result is `true` the caller gives the holds back.
+    pub(super) fn hear_of_deaths(&self, held: &[Arc<HeldNode>], data: &[u8], wait: Wait<'_>) -> Result<bool> {
         let Some(deaths) = &self.deaths else { return Ok(true) };
-        let mut step = LastStep { lock: self, held, owners, has_come_through: false };
-        let heard = self.mark_and_look(deaths, held, data, wait);
-        step.has_come_through = matches!(heard, Ok(true));
-        heard
-    }
-
-    fn mark_and_look(
-        &self,
-        deaths: &UncleanDeaths,
-        held: &[Arc<HeldNode>],
-        data: &[u8],
-        wait: Wait<'_>,
-    ) -> Result<bool> {
         let bound = wait.io(self.client().core.config.connection_timeout);
         let call = self.client().call("acquire", self.base_path(), bound);
         let found = match deaths.mark(self, &call, held, data) {
@@ -118,23 +99,6 @@ impl LockInternals {
             on_reply: Box::new(|_: Reply| ()),
         };
         held.session().submit(marks.into_iter().map(delete).collect());
-    }
-}
-
-/// Gives the holds back unless they come through, after a panic of the ACL provider, too.
-struct LastStep<'a> {
-    lock: &'a LockInternals,
-    held: &'a [Arc<HeldNode>],
-    owners: Option<&'a Owners>,
-    has_come_through: bool,
-}
-
-impl Drop for LastStep<'_> {
-    fn drop(&mut self) {
-        for held in self.held.iter().filter(|_| !self.has_come_through) {
-            self.owners.map(|owners| owners.leave(self.lock, held));
-            self.lock.release_in_background(held);
-        }
     }
 }
 

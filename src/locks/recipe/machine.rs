@@ -1,18 +1,19 @@
 //! The contender as a plain state machine: (state, input, view) -> (state, next request or pause).
 
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
 
 use crate::{
     base::paths::name_of,
+    framework::held::certainty::{Certainty, Evidence, Needs},
     locks::{
         options::wait_strategy::WaitStrategy,
         recipe::{
             doubt::Doubt,
             driver::{Decision, is_exhausted, is_kin, sequence_for, sorted_contenders},
-            spec::{
-                Answer, Ask, Condition, Do, End, Environment, Failed, Input, Leftover, Node, Reaction, Spec, View,
-                WatchId,
-            },
+            spec::{Condition, Do, End, Environment, Failed, Input, Leftover, Node, Reaction, Spec, View, WatchId},
         },
     },
     proto::{
@@ -23,30 +24,22 @@ use crate::{
     session::api::WatchEvent,
 };
 
-/// Requests on their way.
+/// What the requests that are on their way ask for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Asked {
-    what: What,
-    /// The connection over which they went.
-    over: u64,
-}
-
-/// The purpose of requests.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum What {
-    /// A look before the create.
+enum Asked {
+    /// They look before the create.
     Look,
-    /// The creates; `lists`: and with them the list.
+    /// They create the znodes; `lists`: and list the directory.
     Creates { lists: bool },
-    /// The search for the znode whose create got no answer; its name, once it is known.
+    /// They search for the znode whose create got no answer; its name, once it is known.
     Lost(Option<String>),
-    /// The list, with a watch of this number.
+    /// They list the directory, with a watch of this number.
     List(Option<u64>),
-    /// The watches on the predecessor and on the own znode; the number is that of the latter.
+    /// They set the watches on the predecessor and on the own znode; the number is that of the latter.
     Watches(Option<Predecessor>, Option<u64>),
-    /// The watch on the contender in front of the predecessor.
+    /// They set the watch on the contender in front of the predecessor.
     Ahead,
-    /// The question whether the own znodes stand.
+    /// They ask whether the own znodes stand.
     Proof,
 }
 
@@ -68,7 +61,8 @@ struct Predecessor {
 /// One attempt to get a lock. Nothing is sent before the first [`step`](Contender::step).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Contender {
-    asked: Option<Asked>,
+    /// What was asked for, and the connection over which the requests went.
+    asked: Option<(Asked, u64)>,
     /// The session that owns the znodes.
     session: i64,
     /// The own znodes, in the order of their numbers.
@@ -105,11 +99,6 @@ pub struct Contender {
 }
 
 impl Contender {
-    /// The watch on the own znode.
-    pub fn own_watch(&self) -> Option<WatchId> {
-        self.own.map(WatchId::Own)
-    }
-
     /// Whether this watch is still needed. The acquire gives up all others.
     pub fn wants(&self, watch: WatchId) -> bool {
         let predecessor = self.predecessor.as_ref();
@@ -202,34 +191,34 @@ impl<E: Clone> Step<'_, E> {
         }
     }
 
-    fn send(&mut self, what: What, requests: Ask) -> Do<E> {
-        self.me.asked = Some(Asked { what, over: self.view.connection });
+    fn send(&mut self, asked: Asked, requests: Vec<(Request, Option<WatchId>)>) -> Do<E> {
+        self.me.asked = Some((asked, self.view.connection));
         Do::Ask(requests)
     }
 
-    fn answered(&mut self, answers: Vec<Answer<E>>) -> Do<E> {
+    fn answered(&mut self, answers: Vec<Result<Response, Failed<E>>>) -> Do<E> {
         // Answers without a request: the queue is read anew.
-        let Some(Asked { what, over }) = self.me.asked.take() else { return self.list() };
-        let what = match what {
-            What::Creates { lists } => return self.created(lists, over, answers),
-            What::Ahead => return self.ahead_watched(answers),
-            what => what,
+        let Some((asked, over)) = self.me.asked.take() else { return self.list() };
+        let asked = match asked {
+            Asked::Creates { lists } => return self.created(lists, over, answers),
+            Asked::Ahead => return self.ahead_watched(answers),
+            asked => asked,
         };
         let found = match answers.into_iter().map(there).collect::<Result<Vec<_>, _>>() {
             Ok(found) => found,
             Err(failed) => return self.failed(failed),
         };
-        match (what, found.last()) {
-            (What::Look, _) => self.looked(&found),
-            (What::Lost(name), _) => self.searched(name, over, found.into_iter().last().flatten()),
-            (What::List(watch), Some(Some(Response::Children { names, .. }))) => {
+        match (asked, found.last()) {
+            (Asked::Look, _) => self.looked(&found),
+            (Asked::Lost(name), _) => self.searched(name, over, found.into_iter().last().flatten()),
+            (Asked::List(watch), Some(Some(Response::Children { names, .. }))) => {
                 self.me.directory = watch.or(self.me.directory);
                 if self.is_outside() { self.wait_outside(names, over) } else { self.decide(names, over) }
             }
             // Without the directory nobody holds the lock: the create finds out.
-            (What::List(_), _) if self.is_outside() => Do::Connect,
-            (What::Watches(predecessor, own), _) => self.watching(predecessor, own, found),
-            (What::Proof, _) => self.told(&found, over),
+            (Asked::List(_), _) if self.is_outside() => Do::Connect,
+            (Asked::Watches(predecessor, own), _) => self.watching(predecessor, own, found),
+            (Asked::Proof, _) => self.told(&found, over),
             // Without the directory the own znodes are gone, or the server lags behind.
             _ => self.ask(),
         }
@@ -339,7 +328,7 @@ impl<E: Clone> Step<'_, E> {
         if let Some(must_be_empty) = &self.spec.must_be_empty {
             requests.push((list_of(must_be_empty, false), None));
         }
-        self.send(What::Creates { lists }, requests)
+        self.send(Asked::Creates { lists }, requests)
     }
 
     /// The create, without the access control list: the acquire adds the one that the caller's provider names.
@@ -386,7 +375,7 @@ impl<E: Clone> Step<'_, E> {
         Request::Sync { path: self.spec.directory.clone() }
     }
 
-    fn created(&mut self, lists: bool, connection: u64, answers: Vec<Answer<E>>) -> Do<E> {
+    fn created(&mut self, lists: bool, connection: u64, answers: Vec<Result<Response, Failed<E>>>) -> Do<E> {
         let mut answers = answers.into_iter();
         let mut failure = None;
         for unique in std::mem::take(&mut self.me.doubts) {
@@ -460,7 +449,7 @@ impl<E: Clone> Step<'_, E> {
     fn look(&mut self) -> Do<E> {
         let must_be_empty = self.spec.must_be_empty.iter().map(|must_be_empty| list_of(must_be_empty, false));
         let requests = std::iter::once(list_of(&self.spec.directory, false)).chain(must_be_empty);
-        self.send(What::Look, requests.map(|request| (request, None)).collect())
+        self.send(Asked::Look, requests.map(|request| (request, None)).collect())
     }
 
     fn looked(&mut self, found: &[Option<Response>]) -> Do<E> {
@@ -497,7 +486,7 @@ impl<E: Clone> Step<'_, E> {
     /// seen it, also if the create was sent to another server.
     fn search(&mut self) -> Do<E> {
         self.me.session = self.view.session;
-        self.send(What::Lost(None), vec![(self.sync(), None), (list_of(&self.spec.directory, false), None)])
+        self.send(Asked::Lost(None), vec![(self.sync(), None), (list_of(&self.spec.directory, false), None)])
     }
 
     fn searched(&mut self, name: Option<String>, connection: u64, found: Option<Response>) -> Do<E> {
@@ -508,7 +497,7 @@ impl<E: Clone> Step<'_, E> {
                     return self.not_found();
                 };
                 let request = Request::Exists { path: self.child(&name), watch: false };
-                self.send(What::Lost(Some(name)), vec![(request, None)])
+                self.send(Asked::Lost(Some(name)), vec![(request, None)])
             }
             (Some(name), Some(Response::Stat(stat))) if self.is_owner(&stat) => self.found(name, &stat, connection),
             _ => self.not_found(),
@@ -547,7 +536,7 @@ impl<E: Clone> Step<'_, E> {
         let is_first_watch = self.spec.waits == Some(WaitStrategy::WatchParent) && self.me.directory.is_none();
         let watch = is_first_watch.then(|| self.me.next_watch());
         let list = list_of(&self.spec.directory, watch.is_some());
-        self.send(What::List(watch), vec![(list, watch.map(WatchId::Directory))])
+        self.send(Asked::List(watch), vec![(list, watch.map(WatchId::Directory))])
     }
 
     /// Decides by the names of the directory's children.
@@ -672,7 +661,7 @@ impl<E: Clone> Step<'_, E> {
             requests.push((request, Some(WatchId::Own(own))));
             own
         });
-        self.send(What::Watches(predecessor, own), requests)
+        self.send(Asked::Watches(predecessor, own), requests)
     }
 
     fn watch_of(&self, name: &str) -> Request {
@@ -701,12 +690,12 @@ impl<E: Clone> Step<'_, E> {
         let next = predecessor.ahead.as_ref().map(|(name, watch)| (self.watch_of(name), Some(WatchId::Ahead(*watch))));
         self.me.predecessor = Some(predecessor);
         match next {
-            Some(request) => self.send(What::Ahead, vec![request]),
+            Some(request) => self.send(Asked::Ahead, vec![request]),
             None => self.sleep(),
         }
     }
 
-    fn ahead_watched(&mut self, mut answers: Vec<Answer<E>>) -> Do<E> {
+    fn ahead_watched(&mut self, mut answers: Vec<Result<Response, Failed<E>>>) -> Do<E> {
         let answer = answers.pop();
         if matches!(answer, Some(Ok(_))) {
             return self.sleep();
@@ -733,7 +722,7 @@ impl<E: Clone> Step<'_, E> {
             return self.leave(End::TimeUp);
         }
         self.me.has_waited = true;
-        self.send(What::List(None), vec![(list_of(&self.spec.directory, false), None)])
+        self.send(Asked::List(None), vec![(list_of(&self.spec.directory, false), None)])
     }
 
     /// Watches the znode in the directory, and not the directory: the servers tell operators who watches a znode (`wchp`),
@@ -816,22 +805,30 @@ impl<E: Clone> Step<'_, E> {
         Do::Hold
     }
 
-    /// Whether the znodes were seen over the live connection, in a session that the servers cannot have expired.
-    fn is_certain(&self) -> bool {
-        (self.view.is_over(self.me.seen_over) || self.env.omits(Condition::Connection))
-            && (self.view.is_valid_for(self.spec.min_validity) || self.env.omits(Condition::ValidUntil))
+    /// Whether the znodes stand: they were seen over the live connection, in a session that the servers cannot have
+    /// expired by then.
+    fn certainty(&self, until: Instant) -> Certainty {
+        let is_seen = self.view.is_over(self.me.seen_over) || self.env.omits(Condition::Connection);
+        let valid_until = match self.env.omits(Condition::ValidUntil) {
+            true => until.checked_add(Duration::from_nanos(1)),
+            false => self.view.valid_until,
+        };
+        let is_gone = self.has_lost_session();
+        let evidence = Evidence { is_gone, is_connected: is_seen, is_seen, is_watched: false, valid_until };
+        evidence.certainty_for(until, Needs::Connection, false)
     }
 
     /// The last look, as late as can be: the process may have been paused since the grant, for longer than its session.
     fn finish(&mut self) -> Do<E> {
-        if self.has_lost_session() {
-            return self.session_ended();
-        }
-        if self.view.is_time_up {
-            return self.leave(End::TimeUp);
-        }
-        if self.is_certain() || self.env.omits(Condition::LastLook) {
-            return self.granted();
+        let until = self.view.now.checked_add(self.spec.min_validity);
+        match until.map_or(Certainty::InDoubt, |until| self.certainty(until)) {
+            Certainty::Gone => return self.session_ended(),
+            _ if self.view.is_time_up => return self.leave(End::TimeUp),
+            Certainty::InDoubt if !self.env.omits(Condition::LastLook) => {}
+            Certainty::Certain | Certainty::InDoubt => {
+                self.me.is_granted = true;
+                return Do::End(End::Granted);
+            }
         }
         if self.me.doubt.has_lasted(self.view.now, self.view.timeout) {
             // Those behind it wait for a holder that cannot be sure of being one.
@@ -842,11 +839,6 @@ impl<E: Clone> Step<'_, E> {
         }
         // The znodes stand, and the next heartbeats make the session certain.
         Do::Doze
-    }
-
-    fn granted(&mut self) -> Do<E> {
-        self.me.is_granted = true;
-        Do::End(End::Granted)
     }
 
     /// Asks whether the own znodes stand. The sync takes the question to the leader first: a server that is cut off
@@ -863,7 +855,7 @@ impl<E: Clone> Step<'_, E> {
         let paths = self.me.nodes.iter().map(|node| self.child(&node.name));
         let looks = paths.map(|path| Request::Exists { path, watch: false });
         let requests = std::iter::once(self.sync()).chain(looks).map(|request| (request, None)).collect();
-        self.send(What::Proof, requests)
+        self.send(Asked::Proof, requests)
     }
 
     fn told(&mut self, found: &[Option<Response>], connection: u64) -> Do<E> {
@@ -898,7 +890,7 @@ fn list_of(directory: &str, watch: bool) -> Request {
 }
 
 /// The response; `None` where there is no such znode.
-fn there<E>(answer: Answer<E>) -> Result<Option<Response>, Failed<E>> {
+fn there<E>(answer: Result<Response, Failed<E>>) -> Result<Option<Response>, Failed<E>> {
     match answer {
         Ok(response) => Ok(Some(response)),
         Err(failed) if failed.code == Some(ErrorCode::NoNode) => Ok(None),

@@ -200,7 +200,7 @@ pub enum Input<E> {
     /// There is a connected session, which the view shows.
     Connected,
     /// The answers to all requests of one [`Do::Ask`], in their order.
-    Answers(Vec<Answer<E>>),
+    Answers(Vec<Result<Response, Failed<E>>>),
     /// The end of [`Do::MakeDirectory`].
     DirectoryMade(Result<(), Failed<E>>),
     /// The last [`Do`] failed.
@@ -220,9 +220,6 @@ pub enum Input<E> {
         is_deleted: bool,
     },
 }
-
-/// One answer.
-pub type Answer<E> = Result<Response, Failed<E>>;
 
 /// A request's failure.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -253,8 +250,8 @@ pub enum Reaction {
 pub enum Do<E> {
     /// A connected session.
     Connect,
-    /// The answers to these, sent back to back.
-    Ask(Ask),
+    /// The answers to these requests, sent back to back, each with the watch that it leaves.
+    Ask(Vec<(Request, Option<WatchId>)>),
     /// The directory, and what is missing above it.
     MakeDirectory,
     /// The retry policy's word on this error.
@@ -268,9 +265,6 @@ pub enum Do<E> {
     /// Nothing more.
     End(End<E>),
 }
-
-/// Requests that go out together, each with the watch that it leaves.
-pub type Ask = Vec<(Request, Option<WatchId>)>;
 
 /// How a contender ended.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -302,10 +296,6 @@ pub(in crate::locks) fn is_end(event: &WatchEvent) -> bool {
 impl View {
     pub(super) fn is_over(&self, connection: u64) -> bool {
         connection != 0 && self.connection == connection
-    }
-
-    pub(super) fn is_valid_for(&self, time: Duration) -> bool {
-        self.valid_until.is_some_and(|at| time < at.saturating_duration_since(self.now))
     }
 }
 
