@@ -34,25 +34,15 @@ enum OwnerState {
     Unconfirmed(Receiver<()>),
 }
 
-/// How an acquire stands: of several candidates a release takes the one that stands highest, the last variant.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
-    Lost,
-    Unconfirmed,
-    Held,
-}
-
 impl Owner {
+    /// Whether it was not given back: it holds, or has lost the lock.
     fn is_holder(&self) -> bool {
         matches!(self.state, OwnerState::Holds(_))
     }
 
-    fn standing(&self) -> Standing {
-        match self.state {
-            OwnerState::Holds(_) if self.held.lost().is_none() => Standing::Held,
-            OwnerState::Holds(_) => Standing::Lost,
-            OwnerState::Leaving | OwnerState::Unconfirmed(_) => Standing::Unconfirmed,
-        }
+    /// Whether it has lost the lock, and was not given back.
+    fn is_lost(&self) -> bool {
+        self.is_holder() && self.held.lost().is_some()
     }
 
     fn is_over(&self) -> bool {
@@ -78,7 +68,8 @@ impl Owners {
         Arc::new(Owners { of_any_thread: Some(lock.clone()), owners: Mutex::default(), guards: Arc::default() })
     }
 
-    /// The candidate that the calling thread means: its own, else one that is held.
+    /// The candidate that the calling thread means: its own before others', then one that is held before one that was
+    /// given back, and a lost one last.
     fn meant(&self, owners: &[Owner], is_candidate: impl Fn(&Owner) -> bool) -> Option<usize> {
         let me = thread_id();
         if self.of_any_thread.is_none() {
@@ -86,7 +77,8 @@ impl Owners {
             return owners.iter().rposition(|owner| owner.thread == me && is_candidate(owner));
         }
         let candidates = owners.iter().enumerate().filter(|(_, owner)| is_candidate(owner));
-        let meant = candidates.max_by_key(|(index, owner)| (owner.thread == me, owner.standing(), *index));
+        let meant =
+            candidates.max_by_key(|(index, owner)| (owner.thread == me, !owner.is_lost(), owner.is_holder(), *index));
         meant.map(|(index, _)| index)
     }
 
@@ -112,7 +104,7 @@ impl Owners {
         let mut forgotten: Vec<Owner> = owners.extract_if(.., is_obsolete).collect();
         owners.push(Owner { thread, held, state: OwnerState::Holds(1) });
         if self.of_any_thread.is_some() {
-            let mut ended = owners.iter().enumerate().filter(|(_, owner)| owner.standing() != Standing::Held);
+            let mut ended = owners.iter().enumerate().filter(|(_, owner)| !owner.is_holder() || owner.is_lost());
             let oldest = ended.next().map(|(index, _)| index);
             forgotten.extend(oldest.filter(|_| ended.count() >= MAX_ENDED).map(|index| owners.remove(index)));
         }
@@ -209,7 +201,7 @@ impl Owners {
     pub(crate) fn is_any(&self) -> bool {
         let mut owners = self.owners.lock();
         owners.retain(|owner| !owner.is_over());
-        let counts = |owner: &Owner| self.of_any_thread.is_none() || owner.standing() != Standing::Lost;
+        let counts = |owner: &Owner| self.of_any_thread.is_none() || !owner.is_lost();
         owners.iter().any(counts) || self.are_guards()
     }
 
