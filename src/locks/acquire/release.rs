@@ -1,6 +1,7 @@
 //! The release of a lock.
 
 use std::{
+    slice,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -37,9 +38,7 @@ impl LockInternals {
         if let Some((cache, tenure)) = held.cache() {
             return (cache.release(held, tenure), None);
         }
-        let deadline = Instant::now() + held.session().timeout();
-        let call = self.client().call("release", self.base_path(), WaitBound::at(deadline));
-        self.begin(&call, held).map_or_else(|over| over, |sent| self.finish(&call, held, sent))
+        self.release_all(slice::from_ref(held)).pop().unwrap_or((Ok(()), None))
     }
 
     /// Gives several holds back, with one deadline for all, and in one round trip if nothing is in the way.
@@ -91,10 +90,15 @@ impl LockInternals {
         held.session().submit(vec![Submission { request, watcher: None, on_reply }]);
     }
 
-    /// Sends the delete.
+    /// Sends the delete, in the session that owns the znode and in no other.
     fn delete(&self, call: &Call<'_>, held: &HeldNode) -> Result<Pending> {
-        let session = self.session_of(call, held)?;
-        Ok(submit_one(&session, deletion_of(held.path())))
+        let session = call.session()?;
+        let is_owner = Arc::ptr_eq(&session, held.session());
+        if is_owner {
+            Ok(submit_one(&session, deletion_of(held.path())))
+        } else {
+            Err(call.error(SessionError::Expired))
+        }
     }
 
     /// Waits for the delete, and sends it again while the retry policy allows it.
@@ -111,17 +115,23 @@ impl LockInternals {
                 },
                 Err(error) => error,
             };
-            if error.is_no_node() {
+            if error.is_no_node() && in_doubt {
                 // After a lost reply this is the answer to the delete that was carried out.
-                let result = if in_doubt { Ok(()) } else { Err(self.was_gone(held)) };
-                return (result, None);
+                return (Ok(()), None);
+            }
+            if error.is_no_node() {
+                held.znode().was_gone()();
+                return (Err(self.lost(LostReason::NodeDeleted)), None);
             }
             if held.session().is_ended() {
-                return (Err(self.expired(held)), None);
+                return (Err(self.lost(held.lost().unwrap_or(LostReason::SessionExpired))), None);
             }
             let refused = if error.is_retryable() { call.allow_retry(&mut retries, error) } else { Err(error) };
             if let Err(error) = refused {
-                return (Err(error), Some(self.leave_to_background(held)));
+                let mut job = self.deletion_of_held(held);
+                let done = job.done();
+                self.client().core.clean_up(job);
+                return (Err(error), Some(done));
             }
             sent = self.delete(call, held);
         }
@@ -140,30 +150,6 @@ impl LockInternals {
                 (Err(call.connection_loss()), Some(done))
             }
         }
-    }
-
-    /// The session that owns the znode. No delete goes out in another session.
-    fn session_of(&self, call: &Call<'_>, held: &HeldNode) -> Result<Arc<dyn Session>> {
-        let session = call.session()?;
-        if Arc::ptr_eq(&session, held.session()) { Ok(session) } else { Err(call.error(SessionError::Expired)) }
-    }
-
-    /// The release found no znode.
-    fn was_gone(&self, held: &HeldNode) -> Error {
-        held.znode().was_gone()();
-        self.lost(LostReason::NodeDeleted)
-    }
-
-    fn expired(&self, held: &HeldNode) -> Error {
-        self.lost(held.lost().unwrap_or(LostReason::SessionExpired))
-    }
-
-    /// The channel is disconnected when the znode is gone.
-    fn leave_to_background(&self, held: &HeldNode) -> Receiver<()> {
-        let mut job = self.deletion_of_held(held);
-        let done = job.done();
-        self.client().core.clean_up(job);
-        done
     }
 
     pub(in crate::locks) fn deletion_of_held(&self, held: &HeldNode) -> Job {
