@@ -21,13 +21,13 @@ use crate::{
         options::wait::Wait,
         recipe::{
             machine::Contender,
-            spec::{Do, Environment, Failed, Input, Leftover, Reaction, Spec, View, WatchId, is_end},
+            spec::{Do, Environment, Failed, Input, Leftover, Reaction, Spec, View, WatchId},
         },
     },
     proto::{
         request::Request,
         response::Response,
-        types::{CreateMode, ErrorCode},
+        types::{CreateMode, ErrorCode, EventType},
     },
     session::{
         api::{Session, WatchEvent, Watcher},
@@ -211,14 +211,19 @@ impl Contention {
     fn hand_over(&self, held: &Arc<HeldNode>) -> bool {
         let (Some(holder), Some((_, mailbox))) = (&self.holder, &self.mailbox) else { return false };
         *holder.lock() = Some(Arc::downgrade(held.znode()));
-        let of_own = mailbox.try_iter().filter_map(|(input, _)| match input {
-            Input::Event(id @ WatchId::Own(_), event) if self.contender.wants(id) => Some(event),
-            _ => None,
-        });
-        let (ends, others): (Vec<WatchEvent>, Vec<WatchEvent>) = of_own.partition(is_end);
-        // A change of the data has used the watch up.
-        others.iter().for_each(|event| held.znode().watched(event));
-        !ends.is_empty()
+        let mut is_deleted = false;
+        for (input, _) in mailbox.try_iter() {
+            match input {
+                Input::Event(id, _) if !matches!(id, WatchId::Own(_)) || !self.contender.wants(id) => {}
+                Input::Event(_, WatchEvent::Node { event: EventType::NodeDeleted, .. } | WatchEvent::Ended) => {
+                    is_deleted = true;
+                }
+                // A change of the data has used the watch up.
+                Input::Event(_, event) => held.znode().watched(&event),
+                _ => {}
+            }
+        }
+        is_deleted
     }
 
     /// Notes the grant for the contenders that come later.

@@ -177,7 +177,8 @@ impl<E: Clone> Step<'_, E> {
     fn take(&mut self, input: Input<E>) -> Do<E> {
         match input {
             Input::Begin => Do::Connect,
-            Input::Connected => self.connected(),
+            Input::Connected if self.me.stands() => self.resume(),
+            Input::Connected => self.create(),
             Input::Answers(answers) => self.answered(answers),
             Input::DirectoryMade(made) => self.directory_made(made),
             Input::Event(watch, event) => self.happened(watch, &event),
@@ -224,10 +225,6 @@ impl<E: Clone> Step<'_, E> {
         }
     }
 
-    fn connected(&mut self) -> Do<E> {
-        if self.me.stands() { self.resume() } else { self.create() }
-    }
-
     fn resume(&mut self) -> Do<E> {
         if self.me.is_in_question {
             self.ask()
@@ -262,20 +259,15 @@ impl<E: Clone> Step<'_, E> {
     /// Tries again where that makes sense, or leaves.
     fn failed(&mut self, failed: Failed<E>) -> Do<E> {
         match failed.reaction {
-            Reaction::Retry if self.me.stands() => self.outlast(failed.code.is_some()),
-            Reaction::Retry => self.again(failed.error),
+            Reaction::Retry if !self.me.stands() => self.again(failed.error),
+            Reaction::Retry if self.has_lost_session() => self.session_ended(),
+            // The server is there but refuses: it has too much to do, and must not be asked again at once.
+            Reaction::Retry if failed.code.is_some() => Do::Doze,
+            // The connection is gone. While the session may live the znodes keep their places.
+            Reaction::Retry => Do::Connect,
             Reaction::TimeUp if self.me.stands() => self.leave(End::TimeUp),
             Reaction::TimeUp | Reaction::Final => self.leave(End::Failed(failed.error)),
         }
-    }
-
-    /// The connection is gone. While the session may live the znodes keep their places.
-    fn outlast(&mut self, is_refused: bool) -> Do<E> {
-        if self.has_lost_session() {
-            return self.session_ended();
-        }
-        // The server is there but refuses: it has too much to do, and must not be asked again at once.
-        if is_refused { Do::Doze } else { Do::Connect }
     }
 
     fn has_lost_session(&self) -> bool {
@@ -323,10 +315,10 @@ impl<E: Clone> Step<'_, E> {
         self.me.doubts = (0..self.spec.count).map(|_| self.env.unique()).collect();
         let mut requests: Vec<_> = self.me.doubts.iter().map(|unique| (self.creation(unique), None)).collect();
         if lists {
-            requests.push((list_of(&self.spec.directory, false), None));
+            requests.push(list_of(&self.spec.directory, None));
         }
         if let Some(must_be_empty) = &self.spec.must_be_empty {
-            requests.push((list_of(must_be_empty, false), None));
+            requests.push(list_of(must_be_empty, None));
         }
         self.send(Asked::Creates { lists }, requests)
     }
@@ -400,8 +392,8 @@ impl<E: Clone> Step<'_, E> {
             return self.not_created(failed);
         }
         self.me.missing = 0;
-        if let Some(number) = self.exhausted() {
-            return self.leave(End::Exhausted(number));
+        if let Some(end) = self.exhausted() {
+            return end;
         }
         if self.spec.is_sole {
             return self.grant(connection);
@@ -423,9 +415,10 @@ impl<E: Clone> Step<'_, E> {
         }
     }
 
-    fn exhausted(&self) -> Option<i64> {
-        let name = &self.me.nodes.last()?.name;
-        sequence_for(name, self.spec.driver.lock_name()).filter(|number| is_exhausted(*number))
+    /// Leaves if the directory's numbers are nearly used up.
+    fn exhausted(&mut self) -> Option<Do<E>> {
+        let number = sequence_for(&self.me.nodes.last()?.name, self.spec.driver.lock_name())?;
+        is_exhausted(number).then(|| self.leave(End::Exhausted(number)))
     }
 
     fn not_created(&mut self, failed: Failed<E>) -> Do<E> {
@@ -447,9 +440,8 @@ impl<E: Clone> Step<'_, E> {
 
     /// Reads before anything is written.
     fn look(&mut self) -> Do<E> {
-        let must_be_empty = self.spec.must_be_empty.iter().map(|must_be_empty| list_of(must_be_empty, false));
-        let requests = std::iter::once(list_of(&self.spec.directory, false)).chain(must_be_empty);
-        self.send(Asked::Look, requests.map(|request| (request, None)).collect())
+        let directories = std::iter::once(&self.spec.directory).chain(&self.spec.must_be_empty);
+        self.send(Asked::Look, directories.map(|directory| list_of(directory, None)).collect())
     }
 
     fn looked(&mut self, found: &[Option<Response>]) -> Do<E> {
@@ -486,7 +478,7 @@ impl<E: Clone> Step<'_, E> {
     /// seen it, also if the create was sent to another server.
     fn search(&mut self) -> Do<E> {
         self.me.session = self.view.session;
-        self.send(Asked::Lost(None), vec![(self.sync(), None), (list_of(&self.spec.directory, false), None)])
+        self.send(Asked::Lost(None), vec![(self.sync(), None), list_of(&self.spec.directory, None)])
     }
 
     fn searched(&mut self, name: Option<String>, connection: u64, found: Option<Response>) -> Do<E> {
@@ -499,18 +491,13 @@ impl<E: Clone> Step<'_, E> {
                 let request = Request::Exists { path: self.child(&name), watch: false };
                 self.send(Asked::Lost(Some(name)), vec![(request, None)])
             }
-            (Some(name), Some(Response::Stat(stat))) if self.is_owner(&stat) => self.found(name, &stat, connection),
+            (Some(name), Some(Response::Stat(stat))) if self.is_owner(&stat) => {
+                self.me.doubts.clear();
+                self.me.nodes = vec![Node { name, czxid: stat.czxid }];
+                self.me.seen_over = connection;
+                self.exhausted().unwrap_or_else(|| self.list())
+            }
             _ => self.not_found(),
-        }
-    }
-
-    fn found(&mut self, name: String, stat: &Stat, connection: u64) -> Do<E> {
-        self.me.doubts.clear();
-        self.me.nodes = vec![Node { name, czxid: stat.czxid }];
-        self.me.seen_over = connection;
-        match self.exhausted() {
-            Some(number) => self.leave(End::Exhausted(number)),
-            None => self.list(),
         }
     }
 
@@ -535,8 +522,7 @@ impl<E: Clone> Step<'_, E> {
         }
         let is_first_watch = self.spec.waits == Some(WaitStrategy::WatchParent) && self.me.directory.is_none();
         let watch = is_first_watch.then(|| self.me.next_watch());
-        let list = list_of(&self.spec.directory, watch.is_some());
-        self.send(Asked::List(watch), vec![(list, watch.map(WatchId::Directory))])
+        self.send(Asked::List(watch), vec![list_of(&self.spec.directory, watch.map(WatchId::Directory))])
     }
 
     /// Decides by the names of the directory's children.
@@ -722,7 +708,7 @@ impl<E: Clone> Step<'_, E> {
             return self.leave(End::TimeUp);
         }
         self.me.has_waited = true;
-        self.send(Asked::List(None), vec![(list_of(&self.spec.directory, false), None)])
+        self.send(Asked::List(None), vec![list_of(&self.spec.directory, None)])
     }
 
     /// Watches the znode in the directory, and not the directory: the servers tell operators who watches a znode (`wchp`),
@@ -885,8 +871,9 @@ impl<E: Clone> Step<'_, E> {
     }
 }
 
-fn list_of(directory: &str, watch: bool) -> Request {
-    Request::GetChildren { path: directory.to_owned(), watch, with_stat: false }
+/// The request for a directory's list, with the watch that it leaves.
+fn list_of(directory: &str, watch: Option<WatchId>) -> (Request, Option<WatchId>) {
+    (Request::GetChildren { path: directory.to_owned(), watch: watch.is_some(), with_stat: false }, watch)
 }
 
 /// The response; `None` where there is no such znode.

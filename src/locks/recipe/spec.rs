@@ -12,7 +12,7 @@ use crate::{
     proto::{
         request::Request,
         response::Response,
-        types::{CreateMode, ErrorCode, EventType},
+        types::{CreateMode, ErrorCode},
     },
     session::api::WatchEvent,
 };
@@ -286,11 +286,6 @@ pub enum End<E> {
     Busy(usize),
     /// With an error.
     Failed(E),
-}
-
-/// Whether an event of a znode's own watch says that it is gone.
-pub(in crate::locks) fn is_end(event: &WatchEvent) -> bool {
-    matches!(event, WatchEvent::Node { event: EventType::NodeDeleted, .. } | WatchEvent::Ended)
 }
 
 impl View {
