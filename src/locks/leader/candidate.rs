@@ -40,29 +40,6 @@ const LONGEST_TELLING: Duration = Duration::from_secs(1);
 const AFTER_LOSS: Duration = Duration::from_millis(100);
 const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 
-/// A listener, called with the term that begins, or with `None` at its end. It has been told once the sender is dropped;
-/// nothing is ever sent.
-pub(in crate::locks) type Listener = Arc<dyn Fn(Option<Leadership>, Sender<()>) + Send + Sync>;
-
-/// A listener that this executor calls: on the thread that tells it, or on another one.
-pub(in crate::locks) fn listener(
-    tell: impl Fn(Option<&Leadership>) + Send + Sync + 'static,
-    executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
-) -> Listener {
-    let tell = Arc::new(tell);
-    Arc::new(move |term, telling| {
-        let tell = tell.clone();
-        let task = move || {
-            as_listener(|| {
-                let _ = caught("a candidate's listener", || tell(term.as_ref()));
-            });
-            drop(telling);
-        };
-        // A task that it drops counts as told: the other listeners are told all the same.
-        let _ = caught("a candidate's executor", || executor(Box::new(task)));
-    })
-}
-
 /// One object that wants the lock: it queues, is told, and queues again after a loss, on a thread that lives as long as it
 /// wants the lock.
 pub(in crate::locks) struct Candidate {
@@ -90,9 +67,10 @@ pub(super) struct CandidateState {
     pub(super) last_path: Option<String>,
     /// Whether the listeners were told of a term's beginning, and not yet of its end.
     is_told: bool,
-    /// Told on the dispatch thread and one call at a time. Nothing else is told, and nothing given back, before all of them
-    /// have been told.
-    pub(super) listeners: Vec<(ListenerId, Listener)>,
+    /// The listeners are told on the dispatch thread and one call at a time: of the term that begins, or by `None` of the end
+    /// of one. Each has been told once its sender is dropped, by which nothing is ever sent. Nothing else is told, and
+    /// nothing given back, before all of them have been told.
+    pub(super) listeners: Vec<(ListenerId, Arc<dyn Fn(Option<Leadership>, Sender<()>) + Send + Sync>)>,
     /// The number of the listener that was added last.
     last_listener: u64,
     /// Cancelled at the next news, for the threads that wait for leadership. Later waiters get another token.
@@ -185,15 +163,13 @@ impl Candidate {
     /// Gives the candidacy up. Its thread wakes up, and releases the hold unless a caller waits to release it: that caller gets
     /// the hold from the channel.
     fn leave(&self) -> Option<Receiver<Arc<HeldNode>>> {
-        let (candidacy, term) = {
-            let mut state = self.state.lock();
-            let candidacy = state.candidacy.take();
-            if let Some((left, _)) = &candidacy {
-                left.cancel();
-            }
-            (state.node, state.on_connection) = (None, None);
-            (candidacy, state.term.take())
-        };
+        let mut state = self.state.lock();
+        let (candidacy, term) = (state.candidacy.take(), state.term.take());
+        if let Some((left, _)) = &candidacy {
+            left.cancel();
+        }
+        (state.node, state.on_connection) = (None, None);
+        drop(state);
         if let Some(term) = term {
             term.end();
         }
@@ -222,21 +198,34 @@ impl Candidate {
         !policy.is_error_state(state)
     }
 
-    /// Adds a listener; it hears nothing of the past.
-    pub(super) fn add_listener(&self, listener: Listener) -> ListenerId {
+    /// Tells this listener from now on, through this executor: on the thread that tells it, or on another one. `is_only`:
+    /// and no other listener. It hears nothing of the past: `Some` when a term begins, `None` at its end.
+    pub(in crate::locks) fn listen(
+        &self,
+        tell: impl Fn(Option<&Leadership>) + Send + Sync + 'static,
+        executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
+        is_only: bool,
+    ) -> ListenerId {
+        let tell = Arc::new(tell);
+        let listener = move |term: Option<Leadership>, telling: Sender<()>| {
+            let tell = tell.clone();
+            let task = move || {
+                as_listener(|| {
+                    let _ = caught("a candidate's listener", || tell(term.as_ref()));
+                });
+                drop(telling);
+            };
+            // A task that it drops counts as told: the other listeners are told all the same.
+            let _ = caught("a candidate's executor", || executor(Box::new(task)));
+        };
         let mut state = self.state.lock();
+        let former = if is_only { mem::take(&mut state.listeners) } else { Vec::new() };
         state.last_listener += 1;
         let id = ListenerId(state.last_listener);
-        state.listeners.push((id, listener));
+        state.listeners.push((id, Arc::new(listener)));
+        // The former listeners are the caller's code.
+        drop_unlocked(state, former);
         id
-    }
-
-    /// Tells this listener from now on, and no other.
-    pub(in crate::locks) fn set_listener(&self, listener: Listener) {
-        let mut state = self.state.lock();
-        let before = mem::replace(&mut state.listeners, vec![(ListenerId(0), listener)]);
-        // The former listener is the caller's code.
-        drop_unlocked(state, before);
     }
 
     /// Wakes the threads that wait for leadership.
@@ -304,7 +293,9 @@ impl CandidateTask {
         let mut telling = None;
         while let Some(term) = self.next_term(&held)? {
             telling.get_or_insert_with(|| candidate.telling.lock());
-            self.serve(&term);
+            candidate.tell(Some((term.clone(), self.left.clone())));
+            term.await_end(&candidate.lock.client().core.closed);
+            candidate.tell(None);
         }
         if !self.left.is_cancelled() {
             // The hold was lost.
@@ -345,10 +336,6 @@ impl CandidateTask {
         (!self.left.is_cancelled()).then(|| write(&mut state))
     }
 
-    fn stop(&self) -> WaitBound<'_> {
-        WaitBound { deadline: None, cancel: Some(&self.left) }
-    }
-
     /// Queues and waits for the lock. `None`: it was given up.
     fn acquire(&self) -> Result<Option<Arc<HeldNode>>> {
         let lock = &self.candidate.lock;
@@ -386,6 +373,7 @@ impl CandidateTask {
     fn next_term(&self, held: &Arc<HeldNode>) -> Result<Option<Leadership>> {
         let (lock, timeout) = (&self.candidate.lock, held.session().timeout());
         let core = &lock.client().core;
+        let until_left = WaitBound { deadline: None, cancel: Some(&self.left) };
         let mut doubt = Doubt::default();
         loop {
             doubt.steps(Instant::now(), timeout);
@@ -408,8 +396,8 @@ impl CandidateTask {
             }
             doubt.sleeps(Instant::now(), false);
             // Nothing becomes certain without a connection. The next iteration checks the result of the wait.
-            let _ = core.connected_session(Some(held.session()), self.stop());
-            pause(timeout, self.stop());
+            let _ = core.connected_session(Some(held.session()), until_left);
+            pause(timeout, until_left);
         }
     }
 
@@ -423,13 +411,6 @@ impl CandidateTask {
             state.term = Some(term.clone());
             Some(term)
         })?
-    }
-
-    /// Tells the listeners of a term, and of its end when it is over.
-    fn serve(&self, term: &Leadership) {
-        self.candidate.tell(Some((term.clone(), self.left.clone())));
-        term.await_end(&self.candidate.lock.client().core.closed);
-        self.candidate.tell(None);
     }
 }
 
