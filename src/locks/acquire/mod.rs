@@ -77,11 +77,9 @@ impl LockInternals {
     /// Queues and waits for the lock. `owners` counts the hold, if the lock belongs to a thread. `None`: the time was
     /// up first, and nothing is left in the queue.
     pub(crate) fn attempt_lock(&self, wait: Wait<'_>, owners: Option<&Owners>) -> Result<Option<Arc<HeldNode>>> {
-        let spec = self.spec(wait);
-        match (Acquire { owners, ..Acquire::new(self, spec, wait) }).run()? {
-            Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
-            Outcome::TimeUp | Outcome::QueueHeadLost | Outcome::WriterGone => Ok(None),
-        }
+        let acquire = Acquire { owners, ..Acquire::new(self, self.spec(wait), wait) };
+        let Outcome::Granted { held, .. } = acquire.run()? else { return Ok(None) };
+        Ok(held.into_iter().next())
     }
 
     /// Takes the place of a writer, in front of everybody who waits for it: with the writer's own number, so it is no
@@ -138,16 +136,16 @@ impl<'a> Acquire<'a> {
         let call = self.lock.client().call("acquire", self.lock.base_path(), io);
         let since = self.wait.since.unwrap_or_else(Instant::now);
         let (place, mut contention) = (self.place.take(), self.contender());
-        let mut wake = |input: Input<Error>| {
+        let mut wake = |input: Input<Error>| -> Arc<WakeUp> {
             let send = contention.sender();
-            move || send(input.clone())
+            Arc::new(move || send(input.clone()))
         };
         // Before the first look at the limit, so that no change after it is missed.
-        let _subscription = self.limit.map(|limit| limit.subscribe(|| Arc::new(wake(Input::Woken))));
+        let _subscription = self.limit.map(|limit| limit.subscribe(|| wake(Input::Woken)));
         let _on_loss = place.as_ref().map(|place| {
-            let bar: Arc<WakeUp> = Arc::new(wake(Input::QueueHeadLost));
-            place.held.znode().wake_on_loss(&bar);
-            bar
+            let wake = wake(Input::QueueHeadLost);
+            place.held.znode().wake_on_loss(&wake);
+            wake
         });
         let (acquire, call, sent) = (&self, &call, Instant::now());
         let (retries, gone, has_made_directory, granted) = (0, 0, false, Vec::new());

@@ -67,8 +67,6 @@ pub struct SharedCount {
     shared: Arc<CountShared>,
 }
 
-type CountListener = Arc<dyn Fn(i32) + Send + Sync>;
-
 struct CountShared {
     client: CuratorFramework,
     path: String,
@@ -89,7 +87,7 @@ struct CountState {
     put_off: Option<Occasion>,
     /// Reads the value again; no listener delays that, as a limit of leases may have shrunk.
     on_connection: Option<Arc<Reaction>>,
-    listeners: Vec<(ListenerId, CountListener)>,
+    listeners: Vec<(ListenerId, Arc<dyn Fn(i32) + Send + Sync>)>,
     next_listener: u64,
     /// Called at once, on the thread that learns of a change.
     wakes: Vec<Weak<WakeUp>>,

@@ -87,15 +87,11 @@ fn ask_until_certain(
     }
 }
 
-/// How long to pause until the next look, which may find a session of this timeout certain again.
-fn moment(timeout: Duration) -> Duration {
-    (timeout / 50).max(Duration::from_millis(5))
-}
-
-/// Pauses a moment until the next look, with sessions of this timeout.
+/// Pauses a moment until the next look, which may find a session of this timeout certain again.
 pub(crate) fn pause(timeout: Duration, bound: WaitBound<'_>) {
+    let moment = (timeout / 50).max(Duration::from_millis(5));
     // The next iteration checks whatever ended the pause.
-    let _ = by(bound, moment(timeout)).recv(&crossbeam_channel::never::<()>());
+    let _ = by(bound, moment).recv(&crossbeam_channel::never::<()>());
 }
 
 fn by(bound: WaitBound<'_>, time: Duration) -> WaitBound<'_> {
