@@ -1,4 +1,4 @@
-//! The input of an acquire, and its contender with its watches, its holds and its mailbox.
+//! [`Acquire`] is the input of an acquire; [`Contention`] is its contender with its watches, its holds and its mailbox.
 
 use std::{
     sync::{Arc, Weak},
@@ -98,7 +98,7 @@ pub(crate) struct Contention {
 }
 
 impl Contention {
-    /// `revocable`: the listener of requests to give the lock back.
+    /// Makes a contention of which `revocable` is told of requests to give the lock back.
     pub(super) fn new(revocable: Option<Arc<RevocableNode>>) -> Contention {
         Contention { revocable, ..Contention::default() }
     }
@@ -146,7 +146,7 @@ impl Contention {
         self.watches.extend(left);
     }
 
-    /// The watcher of a watch that is about to be sent for.
+    /// Makes the watcher of a watch that is about to be sent for.
     pub(super) fn watcher(&mut self, id: WatchId) -> Watcher {
         let send = self.sender();
         let tell = move |event: &WatchEvent| send(Input::Event(id, event.clone()));
@@ -157,8 +157,8 @@ impl Contention {
         Arc::new(move |event: &WatchEvent| {
             let holder = holder.lock();
             match &*holder {
-                // Told under the lock, so that no event comes after the waiter's last look into its mailbox. That is no
-                // deadlock: telling only wakes the waiter.
+                // The waiter is told under the lock, so that no event comes after its last look into its mailbox. That is
+                // no deadlock: telling only wakes the waiter.
                 None => tell(event),
                 Some(held) => {
                     let held = held.upgrade();
@@ -206,8 +206,8 @@ impl Contention {
         Input::Held { is_deleted }
     }
 
-    /// From here on the hold gets the events of its own znode. `true`: one from before, in the mailbox, is the znode's
-    /// end.
+    /// Makes the hold receive the events of its own znode from here on. Returns whether one from before, which is still in
+    /// the mailbox, says that the znode is gone.
     fn hand_over(&self, held: &Arc<HeldNode>) -> bool {
         let (Some(holder), Some((_, mailbox))) = (&self.holder, &self.mailbox) else { return false };
         *holder.lock() = Some(Arc::downgrade(held.znode()));
@@ -229,8 +229,8 @@ impl Contention {
     /// Notes the grant for the contenders that come later.
     fn remember(&self, lock: &LockInternals, spec: &Spec) {
         let [node] = &self.contender.nodes[..] else { return };
-        // Only for one that has waited: a contender that queued behind one that has not saw in its own list that this
-        // one is first.
+        // This is noted only for one that has waited: a contender that queued behind one that has not waited saw in its
+        // own list that this one is first.
         if self.contender.has_waited && spec.driver.successor_follows_holder() {
             lock.client().core.grants.add(&lock.child(&node.name));
         }
@@ -242,7 +242,7 @@ impl Contention {
         if is_lost { Input::Held { is_deleted: true } } else { Input::Woken }
     }
 
-    /// The lock is granted.
+    /// Takes the holds out, once the lock is granted.
     pub(super) fn take_held(&mut self) -> Vec<Arc<HeldNode>> {
         // The last look may have gone over another connection than the first.
         self.held.iter().for_each(|held| held.znode().seen_again(self.contender.seen_over));
@@ -258,8 +258,8 @@ impl Contention {
         self.end(lock, None, None);
     }
 
-    /// Ends the contender, unless it was granted the lock: takes it out of the queue. Waits for the deletes as long as the
-    /// call lasts; the rest is left to the background.
+    /// Takes the contender out of the queue, unless it was granted the lock. Waits for the deletes as long as the call
+    /// lasts, and leaves the rest to the background.
     pub(super) fn end(&mut self, lock: &LockInternals, owners: Option<&Owners>, call: Option<&Call<'_>>) {
         let mut leftovers = std::mem::take(&mut self.contender).leftovers();
         if let Some(call) = call {
@@ -289,7 +289,7 @@ impl Contention {
         });
     }
 
-    /// Clears the watches and holds away that the contender does not need, and these leftovers.
+    /// Drops the watches and the holds that the contender does not need, and cleans these leftovers up.
     fn clear_away(&mut self, lock: &LockInternals, owners: Option<&Owners>, leftovers: Vec<Leftover>) {
         // First the watches: after the deletes the server may be asked for nothing more.
         drop(self.watches.extract_if(.., |(watch, _)| !self.contender.wants(*watch)).collect::<Vec<_>>());
@@ -351,7 +351,7 @@ fn view_of(session: Option<&Arc<dyn Session>>, is_time_up: bool) -> View {
     View { is_time_up, session, connection, valid_until, timeout, is_ended, now: Instant::now() }
 }
 
-/// `over`: the reaction instead of another attempt, where the call has ended.
+/// Makes a contender's failure of an error. Where the call has ended, `over` stands for another attempt.
 pub(super) fn failed(error: Error, maybe_done: bool, over: Option<Reaction>) -> Failed<Error> {
     let reaction = if error.is_retryable() { over.unwrap_or(Reaction::Retry) } else { Reaction::Final };
     Failed { code: error.code(), maybe_done, reaction, error }

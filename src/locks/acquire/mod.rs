@@ -63,7 +63,7 @@ const WITHDRAWAL: Duration = Duration::from_millis(25);
 
 /// How an acquire ended.
 pub(crate) enum Outcome {
-    /// With the lock; whether others were in front.
+    /// The lock was granted. `has_waited`: others were in front.
     Granted { held: Vec<Arc<HeldNode>>, has_waited: bool },
     /// The time was up, or it would have had to wait.
     TimeUp,
@@ -83,7 +83,7 @@ impl LockInternals {
     }
 
     /// Takes the place of a writer, in front of everybody who waits for it: with the writer's own number, so it is no
-    /// sequential znode. Only while the writer's hold is certain (CURATOR-621, and what it forgot: a writer that has
+    /// sequential znode. It does so only while the writer's hold is certain (CURATOR-621, and what it forgot: a writer that has
     /// lost its lock must not get in front of the next one).
     pub(crate) fn attempt_downgrade(
         &self,
@@ -123,7 +123,7 @@ impl LockInternals {
 }
 
 impl<'a> Acquire<'a> {
-    /// An acquire with the defaults: one lease, no queue head, no owners, no delegate.
+    /// Makes an acquire with the defaults: one lease, no queue head, no owners, no delegate.
     pub(crate) fn new(lock: &'a LockInternals, spec: Spec, wait: Wait<'a>) -> Acquire<'a> {
         Acquire { lock, spec, wait, limit: None, place: None, owners: None, delegate: None, on_step: None }
     }
@@ -140,7 +140,7 @@ impl<'a> Acquire<'a> {
             let send = contention.sender();
             Arc::new(move || send(input.clone()))
         };
-        // Before the first look at the limit, so that no change after it is missed.
+        // It listens before the first look at the limit, so that no change after that is missed.
         let _subscription = self.limit.map(|limit| limit.subscribe(|| wake(Input::Woken)));
         let _on_loss = place.as_ref().map(|place| {
             let wake = wake(Input::QueueHeadLost);
@@ -152,7 +152,7 @@ impl<'a> Acquire<'a> {
         Run { acquire, call, io, contention, place, since, retries, gone, has_made_directory, sent, granted }.run()
     }
 
-    /// A new contender, or the one that this thread takes over.
+    /// Returns a new contender, or the one that this thread takes over.
     fn contender(&self) -> Contention {
         let Some(delegate) = self.delegate else { return Contention::new(self.lock.revocable_node()) };
         let Some(mut contention) = delegate.take_over() else {
@@ -273,8 +273,8 @@ impl<'a> Run<'a> {
             requests.push((with_acl(self.client(), request), watcher));
         }
         let mut sent = submit(&session, requests);
-        // Not where the session has ended, or waits for a connection: the process would give up its place without
-        // having another.
+        // Nothing is on its way where the session has ended, or waits for a connection: the process would give up its place
+        // without having another.
         let is_on_its_way = |(pending, _): &(Pending, _)| session.connection() != 0 && !pending.is_settled();
         if let Some(delegate) = self.acquire.delegate.filter(|_| creates && sent.first().is_some_and(is_on_its_way)) {
             delegate.created();
@@ -443,7 +443,8 @@ impl<'a> Run<'a> {
 }
 
 impl Drop for Run<'_> {
-    /// After a panic of the caller's code, too.
+    /// Takes the contender out of the queue, and gives back what cannot be handed out: after a panic of the caller's code,
+    /// too.
     fn drop(&mut self) {
         let Acquire { lock, spec, owners, .. } = self.acquire;
         let is_held = self.contention.contender.is_held;
@@ -465,7 +466,7 @@ pub(crate) fn next_recheck(client: &CuratorFramework) -> Option<Instant> {
     Instant::now().checked_add(spread(client.core.config.recheck_interval?))
 }
 
-/// A quarter more or less, so that waiters do not all look at once.
+/// Adds or takes away up to a quarter, so that waiters do not all look at once.
 fn spread(interval: Duration) -> Duration {
     let quarter = interval / 4;
     quarter.saturating_mul(3).saturating_add(quarter.mul_f64(2.0 * fastrand::f64()))

@@ -11,8 +11,8 @@ use crate::{
     locks::{acquire::internals::LockInternals, holds::hold::Hold},
 };
 
-/// How many lost holds are kept for their threads to release, of a lock that any thread may release. Some threads never
-/// come back.
+/// How many lost holds of a lock that any thread may release are kept for their threads to release. Some threads never come
+/// back.
 const MAX_ENDED: usize = 32;
 
 /// One acquire.
@@ -26,11 +26,11 @@ struct Owner {
 
 #[derive(Debug)]
 enum OwnerState {
-    /// Acquired this many times.
+    /// It holds: the thread has acquired it this many times.
     Holds(usize),
-    /// Being given back right now.
+    /// It is being given back right now.
     Leaving,
-    /// Given back, but not confirmed by the server. The channel is disconnected when the znode is gone.
+    /// It was given back, but the server has not confirmed that. The channel is disconnected when the znode is gone.
     Unconfirmed(Receiver<()>),
 }
 
@@ -63,12 +63,12 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    /// The owners of a lock that is not re-entrant, and that any thread may release.
+    /// Makes the owners of a lock that is not re-entrant, and that any thread may release.
     pub(crate) fn of_any_thread(lock: &Arc<LockInternals>) -> Arc<Owners> {
         Arc::new(Owners { of_any_thread: Some(lock.clone()), owners: Mutex::default(), guards: Arc::default() })
     }
 
-    /// The candidate that the calling thread means: its own before others', then one that is held before one that was
+    /// Finds the candidate that the calling thread means: its own before others', then one that is held before one that was
     /// given back, and a lost one last.
     fn meant(&self, owners: &[Owner], is_candidate: impl Fn(&Owner) -> bool) -> Option<usize> {
         let me = thread_id();
@@ -109,7 +109,7 @@ impl Owners {
             forgotten.extend(oldest.filter(|_| ended.count() >= MAX_ENDED).map(|index| owners.remove(index)));
         }
         drop(owners);
-        // Outside the lock: dropping a watch may send a request.
+        // They are dropped under no lock: dropping a watch may send a request.
         drop(forgotten);
     }
 
@@ -205,7 +205,7 @@ impl Owners {
         owners.iter().any(counts) || self.are_guards()
     }
 
-    /// The hold that the calling thread would release.
+    /// Returns the hold that the calling thread would release.
     pub(crate) fn current(&self) -> Option<Arc<HeldNode>> {
         let owners = self.owners.lock();
         let meant = self.meant(&owners, Owner::is_holder).and_then(|index| owners.get(index));

@@ -137,8 +137,8 @@ impl LockInternals {
         }
     }
 
-    /// A second release, of a hold that the first one has left to the background: waits until the clean-up knows that the
-    /// znode is gone, at most the session timeout.
+    /// Releases a hold a second time, which the first release has left to the background: waits until the clean-up knows that
+    /// the znode is gone, at most the session timeout.
     pub(crate) fn await_release(&self, done: Receiver<()>) -> Released {
         let core = &self.client().core;
         let deadline = Instant::now() + self.client().session_timeout();
@@ -179,7 +179,7 @@ impl LockInternals {
                 let path = self.child(&node.name);
                 let job = Job::delete(path.clone(), Some(owner));
                 if owner.connection() != 0 {
-                    // Sent now, so that it comes before this thread's next requests.
+                    // The delete is sent now, so that it comes before this thread's next requests.
                     return self.delete_in_background(owner, &path, job, || {});
                 }
                 job
@@ -207,13 +207,13 @@ impl LockInternals {
         session.submit(vec![Submission { request: deletion_of(path), watcher: None, on_reply }]);
     }
 
-    /// A release ends the revocability of later holds, unless somebody has asked for it anew meanwhile.
+    /// Ends the revocability of later holds with a release, unless somebody has asked for it anew meanwhile.
     pub(in crate::locks) fn forget_revocation(&self, held: &HeldNode) {
         let Some(revocable) = held.revocable().filter(|revocable| !revocable.revocation().is_lasting()) else { return };
         let mut current = self.revocation.lock();
         let forgotten = current.take_if(|current| Arc::ptr_eq(current, revocable.revocation()));
         drop(current);
-        // The caller's listener: not under the lock.
+        // The caller's listener is dropped under no lock.
         drop(forgotten);
     }
 
@@ -225,7 +225,7 @@ impl LockInternals {
         }
         let rest = least.zip(most).map_or(Duration::ZERO, |(least, most)| least.saturating_sub(most));
         for held in held {
-            // Weak, so as not to keep the client alive, which keeps the hold.
+            // The reference is weak, so as not to keep the client alive, which keeps the hold.
             let (core, job) = (Arc::downgrade(&self.client().core), self.deletion_of_held(held));
             let give_back = move || {
                 if let Some(core) = core.upgrade() {

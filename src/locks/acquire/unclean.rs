@@ -156,7 +156,8 @@ impl UncleanDeaths {
         Request::Create { path, data, acl: Vec::new(), mode: CreateMode::Persistent, with_stat: false }
     }
 
-    /// Holders whose znode is gone although their mark is there. Read in this order: a release deletes the mark first.
+    /// Finds the holders whose znode is gone although their mark is there. The znodes are read before the marks are read
+    /// again: a release deletes the mark first.
     fn dead(
         &self,
         call: &Call<'_>,
@@ -198,8 +199,7 @@ impl UncleanDeaths {
     }
 }
 
-/// The path of the holder's znode, and its death, if it is dead, as its mark tells. `None` for content that no holder
-/// wrote.
+/// Reads a mark: the path of the holder's znode, and its death, if it is dead. `None`: no holder wrote this content.
 fn marked(content: &[u8], stat: &Stat) -> Option<(String, UncleanDeath)> {
     let end = content.iter().position(|byte| *byte == b'\n')?;
     let (znode, rest) = content.split_at_checked(end)?;

@@ -19,7 +19,7 @@ use crate::{
         events::{
             connection_state::{ConnectionState, ConnectionStateErrorPolicy},
             dispatch::{as_listener, is_listener},
-            reactions::Reaction,
+            reactions::OnConnection,
         },
         held::{changes::HoldState, node::HeldNode},
     },
@@ -55,8 +55,9 @@ pub(in crate::locks) struct Candidate {
 #[derive(Default)]
 pub(super) struct CandidateState {
     pub(super) life: LeaderState,
-    /// The object's part of a candidacy, which lasts from the moment when the lock is wanted until it is given up: cancelled
-    /// at that end; and the holds to release once the listeners know of their end, a channel that closes with the thread.
+    /// The object's part of a candidacy, which lasts from the moment when the lock is wanted until it is given up: a token
+    /// that is cancelled then, and a channel of holds to release once the listeners know of their end. The channel closes
+    /// with the thread.
     candidacy: Option<(CancelToken, Receiver<Arc<HeldNode>>)>,
     /// The path of its znode, once it has one.
     node: Option<ServerPath>,
@@ -78,11 +79,11 @@ pub(super) struct CandidateState {
     /// The error of the last news, if an attempt to queue has failed.
     pub(super) failed: Option<Error>,
     /// Ends the term of a candidacy, as the policy says; no listener delays that.
-    on_connection: Option<Arc<Reaction>>,
+    on_connection: Option<Arc<OnConnection>>,
 }
 
 impl Candidate {
-    /// The owner must [`abandon`](Candidate::abandon) it in the end.
+    /// Makes a candidate. Its owner must [`abandon`](Candidate::abandon) it in the end.
     pub(in crate::locks) fn new(lock: LockInternals, policy: Option<ConnectionStateErrorPolicy>) -> Arc<Candidate> {
         Arc::new(Candidate { lock, policy, state: Mutex::default(), telling: Mutex::default() })
     }
@@ -116,15 +117,16 @@ impl Candidate {
         let (left, (returns, returned)) = (CancelToken::new(), bounded(0));
         let (candidate, caller) = (self.clone(), RefCell::new(caller));
         let task = CandidateTask { candidate, left: left.clone(), caller, returns };
-        // Under the lock, so that no other thread finds a candidacy that has no thread.
+        // The thread starts under the lock, so that no other one finds a candidacy that has no thread.
         spawn("curator-leader", move || campaign(&task.left, || task.lead(), |has_led| task.goes_on(has_led)))?;
         state.candidacy = Some((left, returned));
         if let Some(policy) = self.policy {
             let candidate = Arc::downgrade(self);
-            let on_connection: Arc<Reaction> = Arc::new(move |state: ConnectionState| {
+            let on_connection: Arc<OnConnection> = Arc::new(move |state: ConnectionState| {
                 let Some(candidate) = candidate.upgrade().filter(|_| policy.is_error_state(state)) else { return };
                 let term = candidate.state.lock().term.clone();
-                // Even if there is a connection again by now. Another term begins when that was told, if the hold is certain then.
+                // The term ends even if there is a connection again by now. Another one begins when that was told, if the hold
+                // is certain then.
                 if let Some(term) = term {
                     term.end();
                 }
@@ -154,14 +156,14 @@ impl Candidate {
         self.unlock()
     }
 
-    /// The object is gone: leaves without waiting.
+    /// Leaves without waiting, as the object is gone.
     pub(in crate::locks) fn abandon(&self) {
         self.state.lock().life = LeaderState::Closed;
         drop(self.leave());
     }
 
-    /// Gives the candidacy up. Its thread wakes up, and releases the hold unless a caller waits to release it: that caller gets
-    /// the hold from the channel.
+    /// Gives the candidacy up. Its thread wakes up, and releases the hold unless a caller waits to release it: that caller
+    /// gets the hold from the channel.
     fn leave(&self) -> Option<Receiver<Arc<HeldNode>>> {
         let mut state = self.state.lock();
         let (candidacy, term) = (state.candidacy.take(), state.term.take());
@@ -176,7 +178,7 @@ impl Candidate {
         candidacy.map(|(_, returned)| returned)
     }
 
-    /// The current term.
+    /// Returns the current term.
     pub(in crate::locks) fn leadership(&self) -> Option<Leadership> {
         let term = self.state.lock().term.clone()?;
         // A caller that has seen it not lead must not see it lead again in the same term.
@@ -186,7 +188,7 @@ impl Candidate {
         Some(term).filter(Leadership::has_leadership)
     }
 
-    /// The path of its znode, as the caller sees it.
+    /// Returns the path of its znode as the caller sees it.
     pub(in crate::locks) fn id(&self) -> Option<String> {
         let path = self.state.lock().node.clone();
         Some(self.lock.client().prefix.to_client(path?.as_str()))
@@ -198,8 +200,8 @@ impl Candidate {
         !policy.is_error_state(state)
     }
 
-    /// Tells this listener from now on, through this executor: on the thread that tells it, or on another one. `is_only`:
-    /// and no other listener. It hears nothing of the past: `Some` when a term begins, `None` at its end.
+    /// Tells this listener from now on when a term begins (`Some`) and when it is over (`None`), but nothing of the past. The
+    /// executor calls it on the thread that tells it, or on another one. `is_only`: no other listener is told any more.
     pub(in crate::locks) fn listen(
         &self,
         tell: impl Fn(Option<&Leadership>) + Send + Sync + 'static,
@@ -368,8 +370,8 @@ impl CandidateTask {
         }
     }
 
-    /// Waits until the hold is certain and the object may lead. `None`: the candidacy was given up, or the hold lost. A hold that does not
-    /// become certain for a session timeout is released: others wait behind it, and nobody leads.
+    /// Waits until the hold is certain and the object may lead. `None`: the candidacy was given up, or the hold lost. A hold
+    /// that does not become certain for a session timeout is released: others wait behind it, and nobody leads.
     fn next_term(&self, held: &Arc<HeldNode>) -> Result<Option<Leadership>> {
         let (lock, timeout) = (&self.candidate.lock, held.session().timeout());
         let core = &lock.client().core;

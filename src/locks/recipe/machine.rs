@@ -112,7 +112,7 @@ impl Contender {
         }
     }
 
-    /// The leftovers that may exist and have to go, if no step follows; none once the lock is granted.
+    /// Returns the leftovers that may exist and have to go, if no step follows: none once the lock is granted.
     pub fn leftovers(&self) -> Vec<Leftover> {
         if self.is_granted {
             return Vec::new();
@@ -121,7 +121,7 @@ impl Contender {
         nodes.chain(self.doubts.iter().cloned().map(Leftover::Doubt)).collect()
     }
 
-    /// The leftovers since the last call, in the session that was current before the last step.
+    /// Takes the leftovers since the last call, in the session that was current before the last step.
     pub fn take_discarded(&mut self) -> Vec<Leftover> {
         std::mem::take(&mut self.discarded)
     }
@@ -323,7 +323,7 @@ impl<E: Clone> Step<'_, E> {
         self.send(Asked::Creates { lists }, requests)
     }
 
-    /// The create, without the access control list: the acquire adds the one that the caller's provider names.
+    /// Makes the create, without the access control list: the acquire adds the one that the caller's provider names.
     fn creation(&self, unique: &str) -> Request {
         let (path, mode, data) = (self.child(&self.name(unique)), self.spec.mode, self.spec.data.clone());
         if self.spec.is_sole {
@@ -336,7 +336,7 @@ impl<E: Clone> Step<'_, E> {
         [unique, &self.spec.name].concat()
     }
 
-    /// One transaction that fails unless the directory is empty. ZooKeeper has no condition for that but one: it deletes
+    /// Makes one transaction that fails unless the directory is empty. ZooKeeper has no condition for that but one: it deletes
     /// no znode that has children.
     ///
     /// So two znodes are never in the directory together, whatever an administrator does: each was created at a moment
@@ -406,8 +406,8 @@ impl<E: Clone> Step<'_, E> {
         }
         match listed {
             Some(Ok(Response::Children { names, .. })) => self.decide(&names, connection),
-            // Not once more: each list above the frame limit ends the connection. If the directory has gone since the
-            // create, the list that follows says so again.
+            // The list is not sent for once more: each one above the frame limit ends the connection. If the directory has
+            // gone since the create, the list that follows says so again.
             Some(Err(failed)) if failed.reaction == Reaction::Final && failed.code != Some(ErrorCode::NoNode) => {
                 self.failed(failed)
             }
@@ -423,7 +423,7 @@ impl<E: Clone> Step<'_, E> {
 
     fn not_created(&mut self, failed: Failed<E>) -> Do<E> {
         if self.spec.count > 1 || self.spec.must_be_empty.is_some() {
-            // All or none. The next attempt makes all of them anew: to find one later, when others have queued, would
+            // It creates all or none. The next attempt makes all of them anew: to find one later, when others have queued, would
             // let it overtake them.
             self.me.forget();
         }
@@ -613,7 +613,7 @@ impl<E: Clone> Step<'_, E> {
         self.send_watches(Some(Predecessor { name, watch, held_the_lock: first, connection, ahead }))
     }
 
-    /// The contender that the predecessor waits for, where the lock follows the predecessor's end.
+    /// Finds the contender that the predecessor waits for, where the lock follows the predecessor's end.
     fn in_front_of(&self, name: &str, children: &[String]) -> Option<String> {
         if !self.follows(name) {
             return None;
@@ -624,8 +624,8 @@ impl<E: Clone> Step<'_, E> {
         }
     }
 
-    /// Whether the waiter has the lock as soon as this holder is gone. Only behind a znode of the waiter's own kind: a
-    /// mutex may queue behind a writer, and one that downgrades leaves a reader with its own number behind.
+    /// Whether the waiter has the lock as soon as this holder is gone. It has only behind a znode of its own kind: a mutex
+    /// may queue behind a writer, and one that downgrades leaves a reader with its own number behind.
     fn follows(&self, name: &str) -> bool {
         let driver = &self.spec.driver;
         driver.successor_follows_holder()
@@ -760,7 +760,7 @@ impl<E: Clone> Step<'_, E> {
         if self.is_outside() && event == EventType::NodeDeleted {
             return Do::Connect;
         }
-        // Over one connection all the time, and the own znode is watched, as it is with every predecessor: else an
+        // It is sure if all came over one connection, and the own znode is watched, as it is with every predecessor: else an
         // administrator may have deleted the own znode before the predecessor's, and the lock is the next waiter's.
         let is_sure = event == EventType::NodeDeleted
             && self.follows(&predecessor.name)
@@ -783,7 +783,7 @@ impl<E: Clone> Step<'_, E> {
         }
         self.me.seen_over = connection;
         self.me.is_held = true;
-        // Given up now, since that may send a request: nothing may come between the last look and the return.
+        // The watches are given up now, since that may send a request: nothing may come between the last look and the return.
         self.me.unwatch();
         // The acquire gives up the head of the wait queue now. If this hold comes to nothing, the contender may not
         // wait any more.
@@ -804,7 +804,7 @@ impl<E: Clone> Step<'_, E> {
         evidence.certainty_for(until, Needs::Connection, false)
     }
 
-    /// The last look, as late as can be: the process may have been paused since the grant, for longer than its session.
+    /// Takes the last look, as late as can be: the process may have been paused since the grant, for longer than its session.
     fn finish(&mut self) -> Do<E> {
         let until = self.view.now.checked_add(self.spec.min_validity);
         match until.map_or(Certainty::InDoubt, |until| self.certainty(until)) {
@@ -871,12 +871,12 @@ impl<E: Clone> Step<'_, E> {
     }
 }
 
-/// The request for a directory's list, with the watch that it leaves.
+/// Makes the request for a directory's list, with the watch that it leaves.
 fn list_of(directory: &str, watch: Option<WatchId>) -> (Request, Option<WatchId>) {
     (Request::GetChildren { path: directory.to_owned(), watch: watch.is_some(), with_stat: false }, watch)
 }
 
-/// The response; `None` where there is no such znode.
+/// Returns the response; `None` where there is no such znode.
 fn there<E>(answer: Result<Response, Failed<E>>) -> Result<Option<Response>, Failed<E>> {
     match answer {
         Ok(response) => Ok(Some(response)),

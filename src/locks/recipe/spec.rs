@@ -1,4 +1,4 @@
-//! How the kinds of lock differ, and the types that a contender and its acquire exchange.
+//! A [`Spec`] says how one kind of lock differs from another; the other types are what a contender and its acquire exchange.
 
 use std::{
     fmt,
@@ -36,7 +36,7 @@ pub(in crate::locks) struct Recipe {
 }
 
 impl Recipe {
-    /// The recipe of a mutex, but for what its driver decides.
+    /// Makes the recipe of a mutex, but for what its driver decides.
     pub(in crate::locks) fn new(kind: HoldKind, driver: impl LockInternalsDriver) -> Recipe {
         Recipe {
             kind,
@@ -139,7 +139,7 @@ pub struct View {
 
 /// The process that a contender lives in, as far as the contender asks it something.
 pub trait Environment<E> {
-    /// A prefix that nobody else uses.
+    /// Makes a prefix that nobody else uses.
     fn unique(&self) -> String;
 
     /// How many may hold the lock at a time, right now.
@@ -241,7 +241,7 @@ pub enum Reaction {
     Retry,
     /// The caller's time is up.
     TimeUp,
-    /// The caller's error.
+    /// The caller gets the error.
     Final,
 }
 
@@ -269,7 +269,7 @@ pub enum Do<E> {
 /// How a contender ended.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum End<E> {
-    /// With the lock.
+    /// It has the lock.
     Granted,
     /// The time was up, or it would have had to wait.
     TimeUp,
@@ -284,7 +284,7 @@ pub enum End<E> {
     Uncertain,
     /// More than [`max_ahead`](Spec::max_ahead) contenders were in front: how many.
     Busy(usize),
-    /// With an error.
+    /// It failed with this error.
     Failed(E),
 }
 
