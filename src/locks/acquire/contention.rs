@@ -51,9 +51,9 @@ pub(crate) struct Acquire<'a> {
     pub(crate) owners: Option<&'a Owners>,
     /// The thread that queues for others, where the znode serves many threads.
     pub(crate) delegate: Option<&'a dyn Delegate>,
-    /// Called after each step with the contender and what it wants next, where a candidate queues and nobody waits for the
-    /// return. It must not block.
-    pub(crate) on_step: Option<&'a dyn Fn(&Contender, &Do<Error>)>,
+    /// Called after each step with the path of the znode, if there is one, and whether the contender waits: where a candidate
+    /// queues and nobody waits for the return. It must not block.
+    pub(crate) on_step: Option<&'a dyn Fn(Option<ServerPath>, bool)>,
 }
 
 /// The thread that queues at the servers for many threads of its process.
@@ -74,6 +74,9 @@ pub(crate) trait Delegate {
     fn hand_over(&self, contender: Contention) -> Option<Contention>;
 }
 
+/// A wake-up's input, and the time when it came.
+type TimedInput = (Input<Error>, Instant);
+
 /// A contender with its watches and its holds.
 #[derive(Default)]
 pub(crate) struct Contention {
@@ -90,9 +93,9 @@ pub(crate) struct Contention {
     holder: Option<Arc<Mutex<Option<Weak<HeldZnode>>>>>,
     /// The listener of requests to give the lock back; a waiter can be asked, too.
     revocable: Option<Arc<RevocableNode>>,
-    /// The contender's wake-ups, each with the time when it came. The mailbox is made when the contender first has to wait,
-    /// before the watches are sent for, so that no event is lost.
-    mailbox: Option<(Sender<(Input<Error>, Instant)>, Receiver<(Input<Error>, Instant)>)>,
+    /// The contender's wake-ups. The mailbox is made when the contender first has to wait, before the watches are sent for,
+    /// so that no event is lost.
+    mailbox: Option<(Sender<TimedInput>, Receiver<TimedInput>)>,
     /// When the wake-up that was read last came.
     told: Option<Instant>,
 }

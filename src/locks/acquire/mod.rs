@@ -205,7 +205,8 @@ impl<'a> Run<'a> {
             delegate.created();
         }
         if let Some(on_step) = self.acquire.on_step {
-            on_step(&self.contention.contender, &next);
+            let node = self.contention.contender.nodes.last().map(|node| self.acquire.lock.child(&node.name));
+            on_step(node, matches!(next, Do::Sleep | Do::Doze | Do::Connect));
         }
         next
     }

@@ -27,7 +27,7 @@ use crate::{
         acquire::{Outcome, contention::Acquire, internals::LockInternals, last_look::pause},
         leader::leadership::{LeaderState, Leadership},
         options::{acquire::AcquireOptions, wait::Wait},
-        recipe::{doubt::Doubt, machine::Contender, spec::Do},
+        recipe::doubt::Doubt,
     },
     session::wait::{cancel::CancelToken, deadline::WaitBound},
 };
@@ -39,6 +39,8 @@ const LONGEST_TELLING: Duration = Duration::from_secs(1);
 /// How long to wait before the next attempt after the connection went, and after the servers refused one.
 const AFTER_LOSS: Duration = Duration::from_millis(100);
 const AFTER_REFUSAL: Duration = Duration::from_secs(1);
+
+type TermListener = Arc<dyn Fn(Option<Leadership>, Sender<()>) + Send + Sync>;
 
 /// One object that wants the lock: it queues, is told, and queues again after a loss, on a thread that lives as long as it
 /// wants the lock.
@@ -71,7 +73,7 @@ pub(super) struct CandidateState {
     /// The listeners are told on the dispatch thread and one call at a time: of the term that begins, or by `None` of the end
     /// of one. Each has been told once its sender is dropped, by which nothing is ever sent. Nothing else is told, and
     /// nothing given back, before all of them have been told.
-    pub(super) listeners: Vec<(ListenerId, Arc<dyn Fn(Option<Leadership>, Sender<()>) + Send + Sync>)>,
+    pub(super) listeners: Vec<(ListenerId, TermListener)>,
     /// The number of the listener that was added last.
     last_listener: u64,
     /// Cancelled at the next news, for the threads that wait for leadership. Later waiters get another token.
@@ -346,7 +348,7 @@ impl CandidateTask {
         }
         let options = AcquireOptions::new().cancel_token(&self.left);
         let wait = Wait::of(&options);
-        let on_step = |contender: &Contender, next: &Do<Error>| self.has_stepped(contender, next);
+        let on_step = |node: Option<ServerPath>, waits: bool| self.has_stepped(node, waits);
         let acquire = Acquire { on_step: Some(&on_step), ..Acquire::new(lock, lock.spec(wait), wait) };
         let Outcome::Granted { held, .. } = acquire.run()? else { return Ok(None) };
         let Some(held) = held.into_iter().next() else { return Ok(None) };
@@ -355,11 +357,12 @@ impl CandidateTask {
         Ok(Some(held))
     }
 
-    fn has_stepped(&self, contender: &Contender, next: &Do<Error>) {
-        let node = contender.nodes.last().map(|node| self.candidate.lock.child(&node.name));
+    /// Notes a step of the contender.
+    fn has_stepped(&self, node: Option<ServerPath>, waits: bool) {
+        let stands = node.is_some();
         self.write(|state| state.node = node);
         // The znode stands: the caller need not wait for others, nor for servers that are away or refuse to answer.
-        if contender.stands() && matches!(next, Do::Sleep | Do::Doze | Do::Connect) {
+        if stands && waits {
             self.tell_caller();
         }
     }

@@ -229,6 +229,9 @@ impl QueueEntry {
     }
 }
 
+/// The names in a directory; `None`: there is no such directory, or it may not be looked into.
+type Names = Option<Vec<String>>;
+
 struct QueueScan<'a> {
     client: &'a CuratorFramework,
     call: &'a Call<'a>,
@@ -283,9 +286,8 @@ impl QueueScan<'_> {
         Ok(LockQueue { others, ..LockQueue::of_kinds(path, queues) })
     }
 
-    /// Lists the names in each of these directories, and reads the data of the first one. `None`: there is no such
-    /// directory, or it may not be looked into.
-    fn list(&self, directories: [&ServerPath; 5]) -> Result<([Option<Vec<String>>; 5], Option<Vec<u8>>)> {
+    /// Lists the names in each of these directories, and reads the data of the first one.
+    fn list(&self, directories: [&ServerPath; 5]) -> Result<([Names; 5], Option<Vec<u8>>)> {
         let [lock, ..] = directories;
         let children =
             |path: &ServerPath| Request::GetChildren { path: path.as_str().to_owned(), watch: false, with_stat: false };

@@ -67,6 +67,8 @@ pub struct SharedCount {
     shared: Arc<CountShared>,
 }
 
+type CountListener = Arc<dyn Fn(i32) + Send + Sync>;
+
 struct CountShared {
     client: CuratorFramework,
     path: String,
@@ -87,7 +89,7 @@ struct CountState {
     put_off: Option<Occasion>,
     /// Reads the value again; no listener delays that, as a limit of leases may have shrunk.
     on_connection: Option<Arc<OnConnection>>,
-    listeners: Vec<(ListenerId, Arc<dyn Fn(i32) + Send + Sync>)>,
+    listeners: Vec<(ListenerId, CountListener)>,
     next_listener: u64,
     /// Called at once, on the thread that learns of a change.
     wakes: Vec<Weak<WakeUp>>,
