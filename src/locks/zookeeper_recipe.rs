@@ -10,10 +10,7 @@ use crate::{
     locks::{
         acquire::internals::LockInternals,
         holds::{fencing::token::FencingToken, hold::Hold},
-        leader::{
-            candidate::{self, Candidate},
-            leadership::Leadership,
-        },
+        leader::{candidate::Candidate, leadership::Leadership},
         recipe::{driver::ZNodeNameDriver, spec::Recipe},
     },
 };
@@ -124,7 +121,7 @@ impl WriteLock {
             Some(_) => listener.lock_acquired(),
             None => listener.lock_released(),
         };
-        self.candidate.set_listener(candidate::listener(tell, |task| task()));
+        self.candidate.listen(tell, |task| task(), true);
     }
 
     /// Queues for the lock. `true`: it is this object's already; `false`: the listener will be told.

@@ -11,16 +11,16 @@ pub(crate) type WakeUp = dyn Fn() + Send + Sync;
 
 /// A recipe's own reaction to a change of the connection state: before the caller's listeners are told, of which one may
 /// never return. Runs on the client's own thread and must not block.
-pub(crate) type Reaction = dyn Fn(ConnectionState) + Send + Sync;
+pub(crate) type OnConnection = dyn Fn(ConnectionState) + Send + Sync;
 
 /// The reactions of one client, as long as their owners keep them.
 #[derive(Default)]
 pub(crate) struct Reactions {
-    list: Mutex<Vec<Weak<Reaction>>>,
+    list: Mutex<Vec<Weak<OnConnection>>>,
 }
 
 impl Reactions {
-    pub(crate) fn add(&self, reaction: Weak<Reaction>) {
+    pub(crate) fn add(&self, reaction: Weak<OnConnection>) {
         let mut list = self.list.lock();
         if list.len() == list.capacity() {
             list.retain(|reaction| reaction.strong_count() > 0);
@@ -32,7 +32,7 @@ impl Reactions {
     }
 
     /// The living reactions, to be called under no lock.
-    pub(crate) fn living(&self) -> Vec<Arc<Reaction>> {
+    pub(crate) fn living(&self) -> Vec<Arc<OnConnection>> {
         let mut list = self.list.lock();
         list.retain(|reaction| reaction.strong_count() > 0);
         list.iter().filter_map(Weak::upgrade).collect()
@@ -46,8 +46,8 @@ mod tests {
     #[test]
     fn reactions_that_are_gone_make_room_for_those_that_come() {
         let reactions = Reactions::default();
-        let reaction = || -> Arc<Reaction> { Arc::new(|_| ()) };
-        let stays: Vec<Arc<Reaction>> = (0..10).map(|_| reaction()).collect();
+        let reaction = || -> Arc<OnConnection> { Arc::new(|_| ()) };
+        let stays: Vec<Arc<OnConnection>> = (0..10).map(|_| reaction()).collect();
         stays.iter().for_each(|stays| reactions.add(Arc::downgrade(stays)));
         for _ in 0..100_000 {
             reactions.add(Arc::downgrade(&reaction()));

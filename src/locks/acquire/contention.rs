@@ -1,4 +1,4 @@
-//! The input of an acquire, and its contender with its watches, its holds and its mailbox.
+//! [`Acquire`] is the input of an acquire; [`Contention`] is its contender with its watches, its holds and its mailbox.
 
 use std::{
     sync::{Arc, Weak},
@@ -21,17 +21,20 @@ use crate::{
         options::wait::Wait,
         recipe::{
             machine::Contender,
-            spec::{Answer, Ask, Do, Environment, Failed, Input, Leftover, Reaction, Spec, View, WatchId, is_end},
+            spec::{Do, Environment, Failed, Input, Leftover, Reaction, Spec, View, WatchId},
         },
     },
     proto::{
         request::Request,
         response::Response,
-        types::{CreateMode, ErrorCode},
+        types::{CreateMode, ErrorCode, EventType},
     },
     session::{
         api::{Session, WatchEvent, Watcher},
-        wait::pending::{Pending, Watch, submit},
+        wait::{
+            deadline::{WaitBound, WaitEnd},
+            pending::{Pending, Watch, submit},
+        },
     },
 };
 
@@ -48,12 +51,10 @@ pub(crate) struct Acquire<'a> {
     pub(crate) owners: Option<&'a Owners>,
     /// The thread that queues for others, where the znode serves many threads.
     pub(crate) delegate: Option<&'a dyn Delegate>,
-    /// Called after each step, where a candidate queues and nobody waits for the return. It must not block.
-    pub(crate) on_step: Option<&'a OnStep<'a>>,
+    /// Called after each step with the path of the znode, if there is one, and whether the contender waits: where a candidate
+    /// queues and nobody waits for the return. It must not block.
+    pub(crate) on_step: Option<&'a dyn Fn(Option<ServerPath>, bool)>,
 }
-
-/// Sees the contender after a step, and what it wants next.
-pub(crate) type OnStep<'a> = dyn Fn(&Contender, &Do<Error>) + 'a;
 
 /// The thread that queues at the servers for many threads of its process.
 pub(crate) trait Delegate {
@@ -73,6 +74,9 @@ pub(crate) trait Delegate {
     fn hand_over(&self, contender: Contention) -> Option<Contention>;
 }
 
+/// A wake-up's input, and the time when it came.
+type TimedInput = (Input<Error>, Instant);
+
 /// A contender with its watches and its holds.
 #[derive(Default)]
 pub(crate) struct Contention {
@@ -85,50 +89,38 @@ pub(crate) struct Contention {
     asked: Vec<Option<WatchId>>,
     watches: Vec<(WatchId, Watch)>,
     held: Vec<Arc<HeldNode>>,
-    /// The receiver of the own znode's events: the waiter, later the hold.
-    target: Option<Arc<Mutex<OwnWatchTarget>>>,
+    /// The hold that the watch on the own znode reports to, once there is one; before that it reports to the waiter.
+    holder: Option<Arc<Mutex<Option<Weak<HeldZnode>>>>>,
     /// The listener of requests to give the lock back; a waiter can be asked, too.
     revocable: Option<Arc<RevocableNode>>,
-    /// The wake-ups of the contender: made when it first has to wait, before the watches are sent for, so that no event
-    /// is lost.
-    mailbox: Option<(Sender<Mail>, Receiver<Mail>)>,
+    /// The contender's wake-ups. The mailbox is made when the contender first has to wait, before the watches are sent for,
+    /// so that no event is lost.
+    mailbox: Option<(Sender<TimedInput>, Receiver<TimedInput>)>,
     /// When the wake-up that was read last came.
     told: Option<Instant>,
 }
 
-/// A wake-up of a contender, and when it came.
-type Mail = (Input<Error>, Instant);
-
-/// The watches, holds and znodes to clear away, under no lock.
-#[must_use = "znodes and watches stay otherwise"]
-pub(super) struct Leftovers {
-    watches: Vec<(WatchId, Watch)>,
-    pub(super) held: Vec<Arc<HeldNode>>,
-    leftovers: Vec<Leftover>,
-    owner: Option<Arc<dyn Session>>,
-}
-
 impl Contention {
-    /// `revocable`: the listener of requests to give the lock back.
+    /// Makes a contention of which `revocable` is told of requests to give the lock back.
     pub(super) fn new(revocable: Option<Arc<RevocableNode>>) -> Contention {
         Contention { revocable, ..Contention::default() }
     }
 
-    fn mailbox(&mut self) -> &(Sender<Mail>, Receiver<Mail>) {
-        self.mailbox.get_or_insert_with(unbounded)
-    }
-
     /// Puts inputs into the mailbox. The contender may have gone.
     pub(super) fn sender(&mut self) -> impl Fn(Input<Error>) + Send + Sync + 'static + use<> {
-        let sender = self.mailbox().0.clone();
+        let sender = self.mailbox.get_or_insert_with(unbounded).0.clone();
         move |input| drop(sender.send((input, Instant::now())))
     }
 
-    pub(super) fn inputs(&mut self) -> &Receiver<Mail> {
-        &self.mailbox().1
+    /// Waits for the next wake-up.
+    pub(super) fn receive(&mut self, bound: WaitBound<'_>) -> std::result::Result<Input<Error>, WaitEnd> {
+        let (input, at) = bound.recv(&self.mailbox.get_or_insert_with(unbounded).1)?;
+        self.told = Some(at);
+        Ok(input)
     }
 
-    pub(super) fn step(&mut self, acquire: &Acquire<'_>, mut input: Input<Error>) -> (Do<Error>, Leftovers) {
+    /// Takes one step, and clears away what the contender does not need after it.
+    pub(super) fn step(&mut self, acquire: &Acquire<'_>, mut input: Input<Error>) -> Do<Error> {
         if let Input::Answers(answers) = &mut input {
             answers.iter_mut().for_each(|answer| unpack(acquire.lock, answer));
             self.answered(answers);
@@ -137,18 +129,17 @@ impl Contention {
         let contender = &mut self.contender;
         let surroundings = ProcessEnvironment { acquire, session: self.session.as_ref() };
         let next = contender.step(&acquire.spec, &surroundings, &view, input);
-        let leftovers = contender.take_discarded();
-        let watches = self.watches.extract_if(.., |(watch, _)| !contender.wants(*watch)).collect();
-        let held = if contender.is_held { Vec::new() } else { std::mem::take(&mut self.held) };
-        (next, Leftovers { watches, held, leftovers, owner: self.owner.clone() })
+        let discarded = contender.take_discarded();
+        self.clear_away(acquire.lock, acquire.owners, discarded);
+        next
     }
 
-    /// Notes that requests are about to be sent. Returns the session to send them in.
-    pub(super) fn sends(&mut self, ask: &Ask) -> Option<Arc<dyn Session>> {
-        if ask.iter().any(|(request, _)| is_creation(request)) {
+    /// Notes that requests are about to be sent, and whether they make znodes. Returns the session to send them in.
+    pub(super) fn sends(&mut self, requests: &[(Request, Option<WatchId>)], creates: bool) -> Option<Arc<dyn Session>> {
+        if creates {
             self.owner.clone_from(&self.session);
         }
-        self.asked = ask.iter().map(|(_, watch)| *watch).collect();
+        self.asked = requests.iter().map(|(_, watch)| *watch).collect();
         self.session.clone()
     }
 
@@ -158,26 +149,32 @@ impl Contention {
         self.watches.extend(left);
     }
 
-    /// Takes a wake-up's input, and notes when it came.
-    pub(super) fn read(&mut self, (input, at): Mail) -> Input<Error> {
-        self.told = Some(at);
-        input
-    }
-
-    /// `tell` is called with what the watch reports, and must not block.
-    pub(super) fn watcher(&mut self, id: WatchId, tell: impl Fn(Input<Error>) + Send + Sync + 'static) -> Watcher {
-        let tell = move |event: &WatchEvent| tell(Input::Event(id, event.clone()));
-        match id {
-            WatchId::Own(_) => {
-                let target = Arc::new(Mutex::new(OwnWatchTarget::Waiter(Box::new(tell))));
-                self.target = Some(target.clone());
-                own_watcher(target)
-            }
-            _ => Arc::new(tell),
+    /// Makes the watcher of a watch that is about to be sent for.
+    pub(super) fn watcher(&mut self, id: WatchId) -> Watcher {
+        let send = self.sender();
+        let tell = move |event: &WatchEvent| send(Input::Event(id, event.clone()));
+        if !matches!(id, WatchId::Own(_)) {
+            return Arc::new(tell);
         }
+        let holder = self.holder.insert(Arc::default()).clone();
+        Arc::new(move |event: &WatchEvent| {
+            let holder = holder.lock();
+            match &*holder {
+                // The waiter is told under the lock, so that no event comes after its last look into its mailbox. That is
+                // no deadlock: telling only wakes the waiter.
+                None => tell(event),
+                Some(held) => {
+                    let held = held.upgrade();
+                    drop(holder);
+                    if let Some(held) = held {
+                        held.watched(event);
+                    }
+                }
+            }
+        })
     }
 
-    fn answered(&mut self, answers: &[Answer<Error>]) {
+    fn answered(&mut self, answers: &[std::result::Result<Response, Failed<Error>>]) {
         for (id, answer) in std::mem::take(&mut self.asked).into_iter().zip(answers) {
             if let (Some(WatchId::Own(_)), Ok(Response::Data { data, stat })) = (id, answer)
                 && let Some(revocable) = &self.revocable
@@ -206,30 +203,37 @@ impl Contention {
         }
         self.remember(lock, spec);
         let is_deleted = self.held.last().filter(|_| is_watched).is_some_and(|held| self.hand_over(held));
+        for (held, owners) in self.held.iter().zip(acquire.owners.iter().cycle()) {
+            owners.entered(lock, held.clone());
+        }
         Input::Held { is_deleted }
     }
 
-    /// From here on the hold gets the events of its own znode. `true`: one from before, in the mailbox, is the znode's
-    /// end.
+    /// Makes the hold receive the events of its own znode from here on. Returns whether one from before, which is still in
+    /// the mailbox, says that the znode is gone.
     fn hand_over(&self, held: &Arc<HeldNode>) -> bool {
-        let (Some(target), Some((_, mailbox))) = (&self.target, &self.mailbox) else { return false };
-        let before = std::mem::replace(&mut *target.lock(), OwnWatchTarget::Holder(Arc::downgrade(held.znode())));
-        drop(before);
-        let of_own = mailbox.try_iter().filter_map(|(input, _)| match input {
-            Input::Event(id, event) if self.contender.own_watch() == Some(id) => Some(event),
-            _ => None,
-        });
-        let (ends, others): (Vec<WatchEvent>, Vec<WatchEvent>) = of_own.partition(is_end);
-        // A change of the data has used the watch up.
-        others.iter().for_each(|event| held.znode().watched(event));
-        !ends.is_empty()
+        let (Some(holder), Some((_, mailbox))) = (&self.holder, &self.mailbox) else { return false };
+        *holder.lock() = Some(Arc::downgrade(held.znode()));
+        let mut is_deleted = false;
+        for (input, _) in mailbox.try_iter() {
+            match input {
+                Input::Event(id, _) if !matches!(id, WatchId::Own(_)) || !self.contender.wants(id) => {}
+                Input::Event(_, WatchEvent::Node { event: EventType::NodeDeleted, .. } | WatchEvent::Ended) => {
+                    is_deleted = true;
+                }
+                // A change of the data has used the watch up.
+                Input::Event(_, event) => held.znode().watched(&event),
+                _ => {}
+            }
+        }
+        is_deleted
     }
 
     /// Notes the grant for the contenders that come later.
     fn remember(&self, lock: &LockInternals, spec: &Spec) {
         let [node] = &self.contender.nodes[..] else { return };
-        // Only for one that has waited: a contender that queued behind one that has not saw in its own list that this
-        // one is first.
+        // This is noted only for one that has waited: a contender that queued behind one that has not waited saw in its
+        // own list that this one is first.
         if self.contender.has_waited && spec.driver.successor_follows_holder() {
             lock.client().core.grants.add(&lock.child(&node.name));
         }
@@ -241,11 +245,7 @@ impl Contention {
         if is_lost { Input::Held { is_deleted: true } } else { Input::Woken }
     }
 
-    pub(super) fn held(&self) -> &[Arc<HeldNode>] {
-        &self.held
-    }
-
-    /// The lock is granted.
+    /// Takes the holds out, once the lock is granted.
     pub(super) fn take_held(&mut self) -> Vec<Arc<HeldNode>> {
         // The last look may have gone over another connection than the first.
         self.held.iter().for_each(|held| held.znode().seen_again(self.contender.seen_over));
@@ -258,25 +258,27 @@ impl Contention {
 
     /// Takes the contender out of the queue, in the background.
     pub(crate) fn withdraw(mut self, lock: &LockInternals) {
-        self.take_leftovers().clear_away(lock);
+        self.end(lock, None, None);
     }
 
-    /// All that has to be cleared away if the acquire takes no further step.
-    pub(super) fn take_leftovers(&mut self) -> Leftovers {
-        let (watches, held) = (std::mem::take(&mut self.watches), std::mem::take(&mut self.held));
-        Leftovers { watches, held, leftovers: self.contender.leftovers(), owner: self.owner.clone() }
+    /// Takes the contender out of the queue, unless it was granted the lock. Waits for the deletes as long as the call
+    /// lasts, and leaves the rest to the background.
+    pub(super) fn end(&mut self, lock: &LockInternals, owners: Option<&Owners>, call: Option<&Call<'_>>) {
+        let mut leftovers = std::mem::take(&mut self.contender).leftovers();
+        if let Some(call) = call {
+            self.delete_nodes(call, lock, &mut leftovers);
+        }
+        self.clear_away(lock, owners, leftovers);
     }
-}
 
-impl Leftovers {
     /// Deletes the znodes, waiting no longer than the call lasts. Znodes that are not known to be gone stay.
-    pub(super) fn delete_nodes(&mut self, call: &Call<'_>, lock: &LockInternals) {
+    fn delete_nodes(&self, call: &Call<'_>, lock: &LockInternals, leftovers: &mut Vec<Leftover>) {
         let Some(owner) = self.owner.as_ref().filter(|owner| owner.connection() != 0) else { return };
         let delete = |leftover: &Leftover| match leftover {
             Leftover::Node(node) => Some(Request::Delete { path: lock.child(&node.name).into_string(), version: -1 }),
             Leftover::Doubt(_) => None,
         };
-        let requests: Vec<_> = self.leftovers.iter().filter_map(delete).map(|request| (request, None)).collect();
+        let requests: Vec<_> = leftovers.iter().filter_map(delete).map(|request| (request, None)).collect();
         if requests.is_empty() {
             return;
         }
@@ -284,46 +286,25 @@ impl Leftovers {
         call.await_last(&mut sent);
         let mut replies = sent.into_iter().map(|(pending, _)| call.reply(pending));
         let is_gone = |reply: Result<Response>| reply.map_or_else(|error| error.is_no_node(), |_| true);
-        self.leftovers.retain(|leftover| match leftover {
+        leftovers.retain(|leftover| match leftover {
             Leftover::Node(_) => !replies.next().is_some_and(is_gone),
             Leftover::Doubt(_) => true,
         });
     }
 
-    pub(super) fn clear_away(self, lock: &LockInternals) {
+    /// Drops the watches and the holds that the contender does not need, and cleans these leftovers up.
+    fn clear_away(&mut self, lock: &LockInternals, owners: Option<&Owners>, leftovers: Vec<Leftover>) {
         // First the watches: after the deletes the server may be asked for nothing more.
-        drop(self.watches);
-        for held in self.held {
+        drop(self.watches.extract_if(.., |(watch, _)| !self.contender.wants(*watch)).collect::<Vec<_>>());
+        let held = if self.contender.is_held { Vec::new() } else { std::mem::take(&mut self.held) };
+        for held in held {
+            drop(owners.and_then(|owners| owners.leave(lock, &held)));
             lock.client().core.held.remove(&held);
         }
-        for (leftover, owner) in self.leftovers.into_iter().zip(self.owner.iter().cycle()) {
+        for (leftover, owner) in leftovers.into_iter().zip(self.owner.iter().cycle()) {
             lock.clean_up(owner, leftover);
         }
     }
-}
-
-/// The receiver of the events of a contender's own znode.
-enum OwnWatchTarget {
-    Waiter(Box<dyn Fn(&WatchEvent) + Send + Sync>),
-    Holder(Weak<HeldZnode>),
-}
-
-fn own_watcher(target: Arc<Mutex<OwnWatchTarget>>) -> Watcher {
-    Arc::new(move |event: &WatchEvent| {
-        let target = target.lock();
-        match &*target {
-            // Told under the lock, so that no event comes after the waiter's last look into its mailbox. That is no
-            // deadlock: telling only wakes the waiter.
-            OwnWatchTarget::Waiter(tell) => tell(event),
-            OwnWatchTarget::Holder(held) => {
-                let held = held.upgrade();
-                drop(target);
-                if let Some(held) = held {
-                    held.watched(event);
-                }
-            }
-        }
-    })
 }
 
 /// The environment of a contender in this process.
@@ -373,19 +354,14 @@ fn view_of(session: Option<&Arc<dyn Session>>, is_time_up: bool) -> View {
     View { is_time_up, session, connection, valid_until, timeout, is_ended, now: Instant::now() }
 }
 
-/// `over`: the reaction instead of another attempt, where the call has ended.
+/// Makes a contender's failure of an error. Where the call has ended, `over` stands for another attempt.
 pub(super) fn failed(error: Error, maybe_done: bool, over: Option<Reaction>) -> Failed<Error> {
     let reaction = if error.is_retryable() { over.unwrap_or(Reaction::Retry) } else { Reaction::Final };
     Failed { code: error.code(), maybe_done, reaction, error }
 }
 
-/// Whether a request makes a znode of the contender's own.
-pub(super) fn is_creation(request: &Request) -> bool {
-    matches!(request, Request::Create { .. } | Request::Multi(_))
-}
-
 /// A transaction's answer is that of its last operation, or the error of the one that made all of it fail.
-fn unpack(lock: &LockInternals, answer: &mut Answer<Error>) {
+fn unpack(lock: &LockInternals, answer: &mut std::result::Result<Response, Failed<Error>>) {
     let Ok(Response::Multi(results)) = answer else { return };
     let cause = results.iter().find_map(|result| result.as_ref().err().copied().flatten());
     *answer = match (cause, results.pop()) {

@@ -28,7 +28,7 @@ use crate::{
 /// A lock's directory, whose children queue in the order that a driver decides: the part that the recipes share. Java:
 /// `LockInternals`.
 ///
-/// Looking at a queue:
+/// This looks at a queue:
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
@@ -81,8 +81,8 @@ impl LockInternals {
         })
     }
 
-    /// A lock object with the same settings but for this change, which shares nothing with this one: neither holds of
-    /// threads, nor listeners of requests to give the lock back.
+    /// Makes a lock object with the same settings but for this change. The two share nothing: neither holds of threads, nor
+    /// listeners of requests to give the lock back.
     pub(in crate::locks) fn configured(&self, change: impl FnOnce(&mut LockInternals)) -> LockInternals {
         let mut internals = LockInternals {
             client: self.client.clone(),
@@ -107,10 +107,10 @@ impl LockInternals {
         &self.directory
     }
 
-    /// The listener serves the acquires from now on, up to the next release.
+    /// Sets the listener that serves the acquires from now on, up to the next release.
     pub(crate) fn make_revocable(&self, revocation: Revocation) {
         let before = self.revocation.lock().replace(Arc::new(revocation));
-        // The caller's listener: not under the lock.
+        // The caller's listener is dropped under no lock.
         drop(before);
     }
 
@@ -130,7 +130,7 @@ impl LockInternals {
         &*self.recipe.driver
     }
 
-    /// The path of a held znode as the caller sees it.
+    /// Returns the path of a held znode as the caller sees it.
     pub(crate) fn client_path(&self, held: &HeldNode) -> String {
         self.client.prefix.to_client(held.path().as_str())
     }
@@ -154,7 +154,7 @@ impl LockInternals {
         }
     }
 
-    /// The contenders' paths in the order of the queue, the holder first; empty if there is no such directory. Java:
+    /// Returns the contenders' paths in the order of the queue, the holder first; none if there is no such directory. Java:
     /// `LockInternals.getParticipantNodes`.
     ///
     /// # Errors
@@ -165,7 +165,7 @@ impl LockInternals {
         Ok(sorted_contenders(&children).into_iter().map(|name| format!("{base_path}/{name}")).collect())
     }
 
-    /// The names of all children in the order of a sorter. Java: `LockInternals.getSortedChildren`.
+    /// Returns the names of all children in the order of a sorter. Java: `LockInternals.getSortedChildren`.
     ///
     /// # Errors
     /// As [every operation on a znode](crate::operations#errors).
@@ -214,7 +214,7 @@ impl LockInternals {
     }
 }
 
-/// A lock's directory, as the server knows it.
+/// Returns a lock's directory as the server knows it.
 pub(in crate::locks) fn directory_of(client: &CuratorFramework, base_path: &str) -> Result<ServerPath> {
     let directory = client.prefix.to_server(base_path)?;
     if base_path == "/" {
@@ -224,7 +224,7 @@ pub(in crate::locks) fn directory_of(client: &CuratorFramework, base_path: &str)
     Ok(directory)
 }
 
-/// The names of a znode's children, none if there is no such znode.
+/// Reads the names of a znode's children: none if there is no such znode.
 pub(in crate::locks) fn children_of(client: &CuratorFramework, base_path: &str) -> Result<Vec<String>> {
     match client.get_children().for_path(base_path) {
         Err(error) if error.is_no_node() => Ok(Vec::new()),

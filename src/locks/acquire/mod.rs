@@ -30,7 +30,7 @@ use crate::{
     },
     locks::{
         acquire::{
-            contention::{Acquire, Contention, Leftovers, failed, is_creation, with_acl},
+            contention::{Acquire, Contention, failed, with_acl},
             internals::LockInternals,
             last_look::pause,
             owners::Owners,
@@ -40,7 +40,7 @@ use crate::{
         options::{wait::Wait, wait_strategy::WaitStrategy},
         recipe::{
             driver::number_text,
-            spec::{Answer, Ask, Companion, Do, End, Failed, Input, Reaction, Spec},
+            spec::{Companion, Do, End, Failed, Input, Reaction, Spec, WatchId},
         },
     },
     proto::{
@@ -63,7 +63,7 @@ const WITHDRAWAL: Duration = Duration::from_millis(25);
 
 /// How an acquire ended.
 pub(crate) enum Outcome {
-    /// With the lock; whether others were in front.
+    /// The lock was granted. `has_waited`: others were in front.
     Granted { held: Vec<Arc<HeldNode>>, has_waited: bool },
     /// The time was up, or it would have had to wait.
     TimeUp,
@@ -77,15 +77,13 @@ impl LockInternals {
     /// Queues and waits for the lock. `owners` counts the hold, if the lock belongs to a thread. `None`: the time was
     /// up first, and nothing is left in the queue.
     pub(crate) fn attempt_lock(&self, wait: Wait<'_>, owners: Option<&Owners>) -> Result<Option<Arc<HeldNode>>> {
-        let spec = self.spec(wait);
-        match (Acquire { owners, ..Acquire::new(self, spec, wait) }).run()? {
-            Outcome::Granted { held, .. } => Ok(held.into_iter().next()),
-            Outcome::TimeUp | Outcome::QueueHeadLost | Outcome::WriterGone => Ok(None),
-        }
+        let acquire = Acquire { owners, ..Acquire::new(self, self.spec(wait), wait) };
+        let Outcome::Granted { held, .. } = acquire.run()? else { return Ok(None) };
+        Ok(held.into_iter().next())
     }
 
     /// Takes the place of a writer, in front of everybody who waits for it: with the writer's own number, so it is no
-    /// sequential znode. Only while the writer's hold is certain (CURATOR-621, and what it forgot: a writer that has
+    /// sequential znode. It does so only while the writer's hold is certain (CURATOR-621, and what it forgot: a writer that has
     /// lost its lock must not get in front of the next one).
     pub(crate) fn attempt_downgrade(
         &self,
@@ -125,7 +123,7 @@ impl LockInternals {
 }
 
 impl<'a> Acquire<'a> {
-    /// An acquire with the defaults: one lease, no queue head, no owners, no delegate.
+    /// Makes an acquire with the defaults: one lease, no queue head, no owners, no delegate.
     pub(crate) fn new(lock: &'a LockInternals, spec: Spec, wait: Wait<'a>) -> Acquire<'a> {
         Acquire { lock, spec, wait, limit: None, place: None, owners: None, delegate: None, on_step: None }
     }
@@ -138,40 +136,23 @@ impl<'a> Acquire<'a> {
         let call = self.lock.client().call("acquire", self.lock.base_path(), io);
         let since = self.wait.since.unwrap_or_else(Instant::now);
         let (place, mut contention) = (self.place.take(), self.contender());
-        let mut wake = |input: Input<Error>| {
+        let mut wake = |input: Input<Error>| -> Arc<WakeUp> {
             let send = contention.sender();
-            move || send(input.clone())
+            Arc::new(move || send(input.clone()))
         };
-        // Before the first look at the limit, so that no change after it is missed.
-        let _subscription = self.limit.map(|limit| limit.subscribe(|| Arc::new(wake(Input::Woken))));
+        // It listens before the first look at the limit, so that no change after that is missed.
+        let _subscription = self.limit.map(|limit| limit.subscribe(|| wake(Input::Woken)));
         let _on_loss = place.as_ref().map(|place| {
-            let bar: Arc<WakeUp> = Arc::new(wake(Input::QueueHeadLost));
-            place.held.znode().wake_on_loss(&bar);
-            bar
+            let wake = wake(Input::QueueHeadLost);
+            place.held.znode().wake_on_loss(&wake);
+            wake
         });
-        let (acquire, call, has_made_directory, sent) = (&self, &call, false, Instant::now());
-        let run = Run { acquire, call, io, contention, place, retries: 0, gone: 0, has_made_directory, sent };
-        let outcome = run.run()?;
-        match &outcome {
-            Outcome::Granted { held, .. } => {
-                let counters = held.first().and_then(|held| held.counters());
-                if let Some(counters) = counters.filter(|_| self.on_step.is_none()) {
-                    counters.waits.record(since.elapsed());
-                }
-                match self.lock.hear_of_deaths(held, &self.spec.data, self.wait, self.owners)? {
-                    true => {
-                        self.lock.limit_holds(held, self.wait.options);
-                        Ok(outcome)
-                    }
-                    false if self.wait.options.timeout_is_error => Err(self.lock.still_taken(None)),
-                    false => Ok(Outcome::TimeUp),
-                }
-            }
-            _ => Ok(outcome),
-        }
+        let (acquire, call, sent) = (&self, &call, Instant::now());
+        let (retries, gone, has_made_directory, granted) = (0, 0, false, Vec::new());
+        Run { acquire, call, io, contention, place, since, retries, gone, has_made_directory, sent, granted }.run()
     }
 
-    /// A new contender, or the one that this thread takes over.
+    /// Returns a new contender, or the one that this thread takes over.
     fn contender(&self) -> Contention {
         let Some(delegate) = self.delegate else { return Contention::new(self.lock.revocable_node()) };
         let Some(mut contention) = delegate.take_over() else {
@@ -189,12 +170,16 @@ struct Run<'a> {
     io: WaitBound<'a>,
     contention: Contention,
     place: Option<QueueHead<'a>>,
+    /// When the call began.
+    since: Instant,
     /// How often the retry policy was asked about a lost connection, and about a znode that was gone, since the last wait.
     retries: u32,
     gone: u32,
     has_made_directory: bool,
     /// When the last requests were sent.
     sent: Instant,
+    /// The holds that are granted, and not handed out yet.
+    granted: Vec<Arc<HeldNode>>,
 }
 
 impl<'a> Run<'a> {
@@ -203,7 +188,7 @@ impl<'a> Run<'a> {
         loop {
             input = match self.step(input) {
                 Do::Connect => self.connect(),
-                Do::Ask(ask) => Input::Answers(self.ask(ask)),
+                Do::Ask(requests) => Input::Answers(self.ask(requests)),
                 Do::MakeDirectory => Input::DirectoryMade(self.make_directory()),
                 Do::Again(error) => self.again(error),
                 Do::Sleep => self.sleep(),
@@ -215,22 +200,15 @@ impl<'a> Run<'a> {
     }
 
     fn step(&mut self, input: Input<Error>) -> Do<Error> {
-        let (next, leftovers) = self.contention.step(self.acquire, input);
-        self.clear_away(leftovers);
+        let next = self.contention.step(self.acquire, input);
         if let Some(delegate) = self.acquire.delegate.filter(|_| self.contention.contender.stands()) {
             delegate.created();
         }
         if let Some(on_step) = self.acquire.on_step {
-            on_step(&self.contention.contender, &next);
+            let node = self.contention.contender.nodes.last().map(|node| self.acquire.lock.child(&node.name));
+            on_step(node, matches!(next, Do::Sleep | Do::Doze | Do::Connect));
         }
         next
-    }
-
-    fn clear_away(&self, leftovers: Leftovers) {
-        for (held, owners) in leftovers.held.iter().zip(self.acquire.owners.iter().cycle()) {
-            drop(owners.leave(self.acquire.lock, held));
-        }
-        leftovers.clear_away(self.acquire.lock);
     }
 
     fn client(&self) -> &'a CuratorFramework {
@@ -286,21 +264,18 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn ask(&mut self, ask: Ask) -> Vec<Answer<Error>> {
+    fn ask(&mut self, asked: Vec<(Request, Option<WatchId>)>) -> Vec<std::result::Result<Response, Failed<Error>>> {
         self.sent = Instant::now();
-        let Some(session) = self.contention.sends(&ask) else { return Vec::new() };
-        let creates = ask.iter().any(|(request, _)| is_creation(request));
-        let mut requests = Vec::with_capacity(ask.len());
-        for (request, watch) in ask {
-            let watcher = watch.map(|watch| {
-                let send = self.contention.sender();
-                self.contention.watcher(watch, send)
-            });
+        let creates = asked.iter().any(|(request, _)| matches!(request, Request::Create { .. } | Request::Multi(_)));
+        let Some(session) = self.contention.sends(&asked, creates) else { return Vec::new() };
+        let mut requests = Vec::with_capacity(asked.len());
+        for (request, watch) in asked {
+            let watcher = watch.map(|watch| self.contention.watcher(watch));
             requests.push((with_acl(self.client(), request), watcher));
         }
         let mut sent = submit(&session, requests);
-        // Not where the session has ended, or waits for a connection: the process would give up its place without
-        // having another.
+        // Nothing is on its way where the session has ended, or waits for a connection: the process would give up its place
+        // without having another.
         let is_on_its_way = |(pending, _): &(Pending, _)| session.connection() != 0 && !pending.is_settled();
         if let Some(delegate) = self.acquire.delegate.filter(|_| creates && sent.first().is_some_and(is_on_its_way)) {
             delegate.created();
@@ -360,10 +335,10 @@ impl<'a> Run<'a> {
         };
         let bound = self.acquire.wait.bound;
         let until = recheck.map_or(bound, |at| bound.by(at));
-        let news = until.recv(self.contention.inputs());
+        let received = self.contention.receive(until);
         self.has_waited();
-        match news {
-            Ok(mail) => self.contention.read(mail),
+        match received {
+            Ok(input) => input,
             Err(end) => match bound.is_over().or((until.deadline == bound.deadline).then_some(end)) {
                 Some(end) => self.stopped(end),
                 None => Input::Woken,
@@ -378,11 +353,7 @@ impl<'a> Run<'a> {
     }
 
     fn hold(&mut self) -> Input<Error> {
-        let acquire = self.acquire;
-        let held = self.contention.hold(acquire);
-        for (node, owners) in self.contention.held().iter().zip(acquire.owners.iter().cycle()) {
-            owners.entered(acquire.lock, node.clone());
-        }
+        let held = self.contention.hold(self.acquire);
         drop(self.place.take());
         held
     }
@@ -411,10 +382,7 @@ impl<'a> Run<'a> {
 
     fn outcome(&mut self, end: End<Error>) -> Result<Outcome> {
         match end {
-            End::Granted => {
-                let (held, has_waited) = (self.contention.take_held(), self.contention.contender.has_waited);
-                Ok(Outcome::Granted { held, has_waited })
-            }
+            End::Granted => self.granted(),
             End::TimeUp => self.time_is_up(),
             End::QueueHeadLost => Ok(Outcome::QueueHeadLost),
             End::CompanionGone => Ok(Outcome::WriterGone),
@@ -429,6 +397,24 @@ impl<'a> Run<'a> {
                 Err(self.call.cancelled())
             }
             End::Failed(error) => Err(error),
+        }
+    }
+
+    fn granted(&mut self) -> Result<Outcome> {
+        let Acquire { lock, spec, wait, .. } = self.acquire;
+        self.granted = self.contention.take_held();
+        let counters = self.granted.first().and_then(|held| held.counters());
+        if let Some(counters) = counters.filter(|_| self.acquire.on_step.is_none()) {
+            counters.waits.record(self.since.elapsed());
+        }
+        if lock.hear_of_deaths(&self.granted, &spec.data, *wait)? {
+            lock.limit_holds(&self.granted, wait.options);
+            let (held, has_waited) = (std::mem::take(&mut self.granted), self.contention.contender.has_waited);
+            Ok(Outcome::Granted { held, has_waited })
+        } else if wait.options.timeout_is_error {
+            Err(lock.still_taken(None))
+        } else {
+            Ok(Outcome::TimeUp)
         }
     }
 
@@ -458,20 +444,20 @@ impl<'a> Run<'a> {
 }
 
 impl Drop for Run<'_> {
-    /// After a panic of the caller's code, too.
+    /// Takes the contender out of the queue, and gives back what cannot be handed out: after a panic of the caller's code,
+    /// too.
     fn drop(&mut self) {
-        let mut leftovers = self.contention.take_leftovers();
-        let (client, lock, spec) = (self.client(), self.acquire.lock, &self.acquire.spec);
+        let Acquire { lock, spec, owners, .. } = self.acquire;
+        let is_held = self.contention.contender.is_held;
+        let call = self.client().call("release", lock.base_path(), WaitBound::at(Instant::now() + WITHDRAWAL));
         // With `must_be_empty` it does not wait for the deletes: this contender queues in that directory next.
-        if spec.must_be_empty.is_none() {
-            leftovers.delete_nodes(
-                &client.call("release", lock.base_path(), WaitBound::at(Instant::now() + WITHDRAWAL)),
-                lock,
-            );
+        self.contention.end(lock, *owners, spec.must_be_empty.is_none().then_some(&call));
+        for held in &self.granted {
+            drop(owners.and_then(|owners| owners.leave(lock, held)));
+            lock.release_in_background(held);
         }
-        self.clear_away(leftovers);
-        if self.has_made_directory && !self.contention.contender.is_held {
-            self.client().core.clean_up(Job::never_used(self.acquire.lock.directory().clone()));
+        if self.has_made_directory && !is_held {
+            self.client().core.clean_up(Job::never_used(lock.directory().clone()));
         }
     }
 }
@@ -481,7 +467,7 @@ pub(crate) fn next_recheck(client: &CuratorFramework) -> Option<Instant> {
     Instant::now().checked_add(spread(client.core.config.recheck_interval?))
 }
 
-/// A quarter more or less, so that waiters do not all look at once.
+/// Adds or takes away up to a quarter, so that waiters do not all look at once.
 fn spread(interval: Duration) -> Duration {
     let quarter = interval / 4;
     quarter.saturating_mul(3).saturating_add(quarter.mul_f64(2.0 * fastrand::f64()))

@@ -11,8 +11,8 @@ use crate::{
     locks::{acquire::internals::LockInternals, holds::hold::Hold},
 };
 
-/// How many lost holds are kept for their threads to release, of a lock that any thread may release. Some threads never
-/// come back.
+/// How many lost holds of a lock that any thread may release are kept for their threads to release. Some threads never come
+/// back.
 const MAX_ENDED: usize = 32;
 
 /// One acquire.
@@ -26,33 +26,23 @@ struct Owner {
 
 #[derive(Debug)]
 enum OwnerState {
-    /// Acquired this many times.
+    /// It holds: the thread has acquired it this many times.
     Holds(usize),
-    /// Being given back right now.
+    /// It is being given back right now.
     Leaving,
-    /// Given back, but not confirmed by the server. The channel is disconnected when the znode is gone.
+    /// It was given back, but the server has not confirmed that. The channel is disconnected when the znode is gone.
     Unconfirmed(Receiver<()>),
 }
 
-/// How an acquire stands: of several candidates a release takes the one that stands highest, the last variant.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
-    Lost,
-    Unconfirmed,
-    Held,
-}
-
 impl Owner {
+    /// Whether it was not given back: it holds, or has lost the lock.
     fn is_holder(&self) -> bool {
         matches!(self.state, OwnerState::Holds(_))
     }
 
-    fn standing(&self) -> Standing {
-        match self.state {
-            OwnerState::Holds(_) if self.held.lost().is_none() => Standing::Held,
-            OwnerState::Holds(_) => Standing::Lost,
-            OwnerState::Leaving | OwnerState::Unconfirmed(_) => Standing::Unconfirmed,
-        }
+    /// Whether it has lost the lock, and was not given back.
+    fn is_lost(&self) -> bool {
+        self.is_holder() && self.held.lost().is_some()
     }
 
     fn is_over(&self) -> bool {
@@ -73,12 +63,13 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    /// The owners of a lock that is not re-entrant, and that any thread may release.
+    /// Makes the owners of a lock that is not re-entrant, and that any thread may release.
     pub(crate) fn of_any_thread(lock: &Arc<LockInternals>) -> Arc<Owners> {
         Arc::new(Owners { of_any_thread: Some(lock.clone()), owners: Mutex::default(), guards: Arc::default() })
     }
 
-    /// The candidate that the calling thread means: its own, else one that is held.
+    /// Finds the candidate that the calling thread means: its own before others', then one that is held before one that was
+    /// given back, and a lost one last.
     fn meant(&self, owners: &[Owner], is_candidate: impl Fn(&Owner) -> bool) -> Option<usize> {
         let me = thread_id();
         if self.of_any_thread.is_none() {
@@ -86,7 +77,8 @@ impl Owners {
             return owners.iter().rposition(|owner| owner.thread == me && is_candidate(owner));
         }
         let candidates = owners.iter().enumerate().filter(|(_, owner)| is_candidate(owner));
-        let meant = candidates.max_by_key(|(index, owner)| (owner.thread == me, owner.standing(), *index));
+        let meant =
+            candidates.max_by_key(|(index, owner)| (owner.thread == me, !owner.is_lost(), owner.is_holder(), *index));
         meant.map(|(index, _)| index)
     }
 
@@ -112,12 +104,12 @@ impl Owners {
         let mut forgotten: Vec<Owner> = owners.extract_if(.., is_obsolete).collect();
         owners.push(Owner { thread, held, state: OwnerState::Holds(1) });
         if self.of_any_thread.is_some() {
-            let mut ended = owners.iter().enumerate().filter(|(_, owner)| owner.standing() != Standing::Held);
+            let mut ended = owners.iter().enumerate().filter(|(_, owner)| !owner.is_holder() || owner.is_lost());
             let oldest = ended.next().map(|(index, _)| index);
             forgotten.extend(oldest.filter(|_| ended.count() >= MAX_ENDED).map(|index| owners.remove(index)));
         }
         drop(owners);
-        // Outside the lock: dropping a watch may send a request.
+        // They are dropped under no lock: dropping a watch may send a request.
         drop(forgotten);
     }
 
@@ -209,11 +201,11 @@ impl Owners {
     pub(crate) fn is_any(&self) -> bool {
         let mut owners = self.owners.lock();
         owners.retain(|owner| !owner.is_over());
-        let counts = |owner: &Owner| self.of_any_thread.is_none() || owner.standing() != Standing::Lost;
+        let counts = |owner: &Owner| self.of_any_thread.is_none() || !owner.is_lost();
         owners.iter().any(counts) || self.are_guards()
     }
 
-    /// The hold that the calling thread would release.
+    /// Returns the hold that the calling thread would release.
     pub(crate) fn current(&self) -> Option<Arc<HeldNode>> {
         let owners = self.owners.lock();
         let meant = self.meant(&owners, Owner::is_holder).and_then(|index| owners.get(index));

@@ -1,6 +1,7 @@
 //! The release of a lock.
 
 use std::{
+    slice,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -37,9 +38,7 @@ impl LockInternals {
         if let Some((cache, tenure)) = held.cache() {
             return (cache.release(held, tenure), None);
         }
-        let deadline = Instant::now() + held.session().timeout();
-        let call = self.client().call("release", self.base_path(), WaitBound::at(deadline));
-        self.begin(&call, held).map_or_else(|over| over, |sent| self.finish(&call, held, sent))
+        self.release_all(slice::from_ref(held)).pop().unwrap_or((Ok(()), None))
     }
 
     /// Gives several holds back, with one deadline for all, and in one round trip if nothing is in the way.
@@ -91,10 +90,15 @@ impl LockInternals {
         held.session().submit(vec![Submission { request, watcher: None, on_reply }]);
     }
 
-    /// Sends the delete.
+    /// Sends the delete, in the session that owns the znode and in no other.
     fn delete(&self, call: &Call<'_>, held: &HeldNode) -> Result<Pending> {
-        let session = self.session_of(call, held)?;
-        Ok(submit_one(&session, deletion_of(held.path())))
+        let session = call.session()?;
+        let is_owner = Arc::ptr_eq(&session, held.session());
+        if is_owner {
+            Ok(submit_one(&session, deletion_of(held.path())))
+        } else {
+            Err(call.error(SessionError::Expired))
+        }
     }
 
     /// Waits for the delete, and sends it again while the retry policy allows it.
@@ -111,24 +115,30 @@ impl LockInternals {
                 },
                 Err(error) => error,
             };
-            if error.is_no_node() {
+            if error.is_no_node() && in_doubt {
                 // After a lost reply this is the answer to the delete that was carried out.
-                let result = if in_doubt { Ok(()) } else { Err(self.was_gone(held)) };
-                return (result, None);
+                return (Ok(()), None);
+            }
+            if error.is_no_node() {
+                held.znode().was_gone()();
+                return (Err(self.lost(LostReason::NodeDeleted)), None);
             }
             if held.session().is_ended() {
-                return (Err(self.expired(held)), None);
+                return (Err(self.lost(held.lost().unwrap_or(LostReason::SessionExpired))), None);
             }
             let refused = if error.is_retryable() { call.allow_retry(&mut retries, error) } else { Err(error) };
             if let Err(error) = refused {
-                return (Err(error), Some(self.leave_to_background(held)));
+                let mut job = self.deletion_of_held(held);
+                let done = job.done();
+                self.client().core.clean_up(job);
+                return (Err(error), Some(done));
             }
             sent = self.delete(call, held);
         }
     }
 
-    /// A second release, of a hold that the first one has left to the background: waits until the clean-up knows that the
-    /// znode is gone, at most the session timeout.
+    /// Releases a hold a second time, which the first release has left to the background: waits until the clean-up knows that
+    /// the znode is gone, at most the session timeout.
     pub(crate) fn await_release(&self, done: Receiver<()>) -> Released {
         let core = &self.client().core;
         let deadline = Instant::now() + self.client().session_timeout();
@@ -140,30 +150,6 @@ impl LockInternals {
                 (Err(call.connection_loss()), Some(done))
             }
         }
-    }
-
-    /// The session that owns the znode. No delete goes out in another session.
-    fn session_of(&self, call: &Call<'_>, held: &HeldNode) -> Result<Arc<dyn Session>> {
-        let session = call.session()?;
-        if Arc::ptr_eq(&session, held.session()) { Ok(session) } else { Err(call.error(SessionError::Expired)) }
-    }
-
-    /// The release found no znode.
-    fn was_gone(&self, held: &HeldNode) -> Error {
-        held.znode().was_gone()();
-        self.lost(LostReason::NodeDeleted)
-    }
-
-    fn expired(&self, held: &HeldNode) -> Error {
-        self.lost(held.lost().unwrap_or(LostReason::SessionExpired))
-    }
-
-    /// The channel is disconnected when the znode is gone.
-    fn leave_to_background(&self, held: &HeldNode) -> Receiver<()> {
-        let mut job = self.deletion_of_held(held);
-        let done = job.done();
-        self.client().core.clean_up(job);
-        done
     }
 
     pub(in crate::locks) fn deletion_of_held(&self, held: &HeldNode) -> Job {
@@ -193,7 +179,7 @@ impl LockInternals {
                 let path = self.child(&node.name);
                 let job = Job::delete(path.clone(), Some(owner));
                 if owner.connection() != 0 {
-                    // Sent now, so that it comes before this thread's next requests.
+                    // The delete is sent now, so that it comes before this thread's next requests.
                     return self.delete_in_background(owner, &path, job, || {});
                 }
                 job
@@ -221,13 +207,13 @@ impl LockInternals {
         session.submit(vec![Submission { request: deletion_of(path), watcher: None, on_reply }]);
     }
 
-    /// A release ends the revocability of later holds, unless somebody has asked for it anew meanwhile.
+    /// Ends the revocability of later holds with a release, unless somebody has asked for it anew meanwhile.
     pub(in crate::locks) fn forget_revocation(&self, held: &HeldNode) {
         let Some(revocable) = held.revocable().filter(|revocable| !revocable.revocation().is_lasting()) else { return };
         let mut current = self.revocation.lock();
         let forgotten = current.take_if(|current| Arc::ptr_eq(current, revocable.revocation()));
         drop(current);
-        // The caller's listener: not under the lock.
+        // The caller's listener is dropped under no lock.
         drop(forgotten);
     }
 
@@ -239,7 +225,7 @@ impl LockInternals {
         }
         let rest = least.zip(most).map_or(Duration::ZERO, |(least, most)| least.saturating_sub(most));
         for held in held {
-            // Weak, so as not to keep the client alive, which keeps the hold.
+            // The reference is weak, so as not to keep the client alive, which keeps the hold.
             let (core, job) = (Arc::downgrade(&self.client().core), self.deletion_of_held(held));
             let give_back = move || {
                 if let Some(core) = core.upgrade() {

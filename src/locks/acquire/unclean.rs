@@ -1,9 +1,6 @@
 //! Holders that went without releasing: the next holder is told of them.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 
@@ -18,7 +15,11 @@ use crate::{
         },
     },
     locks::{
-        acquire::{contention::with_acl, internals::LockInternals, last_look::last_look, owners::Owners},
+        acquire::{
+            contention::with_acl,
+            internals::LockInternals,
+            last_look::{by, last_look},
+        },
         holds::{
             death::{UncleanDeath, UncleanDeaths},
             fencing::token::FencingToken,
@@ -50,29 +51,10 @@ impl LockInternals {
         self.deaths = Some(UncleanDeaths { delay, directory, holders: Mutex::default() });
     }
 
-    /// The last step of an acquire: leaves the marks of these holds, and looks for those of dead holders. `false`: the
-    /// time was up first, and the holds were given back.
-    pub(in crate::locks) fn hear_of_deaths(
-        &self,
-        held: &[Arc<HeldNode>],
-        data: &[u8],
-        wait: Wait<'_>,
-        owners: Option<&Owners>,
-    ) -> Result<bool> {
+    /// Takes the last step of an acquire: leaves the marks of these holds, and looks for those of dead holders. `false`:
+    /// the time was up first. Unless the result is `true` the caller gives the holds back.
+    pub(super) fn hear_of_deaths(&self, held: &[Arc<HeldNode>], data: &[u8], wait: Wait<'_>) -> Result<bool> {
         let Some(deaths) = &self.deaths else { return Ok(true) };
-        let mut step = LastStep { lock: self, held, owners, has_come_through: false };
-        let heard = self.mark_and_look(deaths, held, data, wait);
-        step.has_come_through = matches!(heard, Ok(true));
-        heard
-    }
-
-    fn mark_and_look(
-        &self,
-        deaths: &UncleanDeaths,
-        held: &[Arc<HeldNode>],
-        data: &[u8],
-        wait: Wait<'_>,
-    ) -> Result<bool> {
         let bound = wait.io(self.client().core.config.connection_timeout);
         let call = self.client().call("acquire", self.base_path(), bound);
         let found = match deaths.mark(self, &call, held, data) {
@@ -88,9 +70,7 @@ impl LockInternals {
         let free = WaitBound { deadline: wait.bound.deadline.filter(|_| !wait.only_try), ..wait.bound };
         if !heard.is_empty() {
             log::warn!("{}: {} went without releasing it", self.base_path(), heard.len());
-            if let Some(until) = Instant::now().checked_add(deaths.delay) {
-                let _ = free.by(until).recv(&crossbeam_channel::never::<()>());
-            }
+            let _ = by(free, deaths.delay).recv(&crossbeam_channel::never::<()>());
         }
         let look = if wait.only_try { free } else { bound };
         match (last_look(held, wait.options.min_validity, look, Needs::Nothing), wait.bound.is_over()) {
@@ -118,23 +98,6 @@ impl LockInternals {
             on_reply: Box::new(|_: Reply| ()),
         };
         held.session().submit(marks.into_iter().map(delete).collect());
-    }
-}
-
-/// Gives the holds back unless they come through, after a panic of the ACL provider, too.
-struct LastStep<'a> {
-    lock: &'a LockInternals,
-    held: &'a [Arc<HeldNode>],
-    owners: Option<&'a Owners>,
-    has_come_through: bool,
-}
-
-impl Drop for LastStep<'_> {
-    fn drop(&mut self) {
-        for held in self.held.iter().filter(|_| !self.has_come_through) {
-            self.owners.map(|owners| owners.leave(self.lock, held));
-            self.lock.release_in_background(held);
-        }
     }
 }
 
@@ -192,7 +155,8 @@ impl UncleanDeaths {
         Request::Create { path, data, acl: Vec::new(), mode: CreateMode::Persistent, with_stat: false }
     }
 
-    /// Holders whose znode is gone although their mark is there. Read in this order: a release deletes the mark first.
+    /// Finds the holders whose znode is gone although their mark is there. The znodes are read before the marks are read
+    /// again: a release deletes the mark first.
     fn dead(
         &self,
         call: &Call<'_>,
@@ -234,8 +198,7 @@ impl UncleanDeaths {
     }
 }
 
-/// The path of the holder's znode, and its death, if it is dead, as its mark tells. `None` for content that no holder
-/// wrote.
+/// Reads a mark: the path of the holder's znode, and its death, if it is dead. `None`: no holder wrote this content.
 fn marked(content: &[u8], stat: &Stat) -> Option<(String, UncleanDeath)> {
     let end = content.iter().position(|byte| *byte == b'\n')?;
     let (znode, rest) = content.split_at_checked(end)?;

@@ -42,8 +42,8 @@ impl LockInternals {
         Err(Error::InvalidArgument { name, value: self.base_path().to_owned(), rule: rule.to_owned() })
     }
 
-    /// For a thread that may hold the lock already: waits until the hold is certain for as long as wanted. `false`: the
-    /// time was up first. [`Owners::enter_again`] reports a hold that was lost.
+    /// Waits until the hold is certain for as long as wanted, where the thread may hold the lock already. `false`: the time
+    /// was up first. [`Owners::enter_again`] reports a hold that was lost.
     pub(in crate::locks) fn may_enter_again(&self, owners: &Owners, wait: Wait<'_>) -> Result<bool> {
         let wanted = wait.options.min_validity;
         if wanted.is_zero() {

@@ -19,7 +19,7 @@ use crate::{
         events::{
             connection_state::{ConnectionState, ConnectionStateErrorPolicy},
             dispatch::{as_listener, is_listener},
-            reactions::Reaction,
+            reactions::OnConnection,
         },
         held::{changes::HoldState, node::HeldNode},
     },
@@ -27,7 +27,7 @@ use crate::{
         acquire::{Outcome, contention::Acquire, internals::LockInternals, last_look::pause},
         leader::leadership::{LeaderState, Leadership},
         options::{acquire::AcquireOptions, wait::Wait},
-        recipe::{doubt::Doubt, machine::Contender, spec::Do},
+        recipe::doubt::Doubt,
     },
     session::wait::{cancel::CancelToken, deadline::WaitBound},
 };
@@ -40,28 +40,7 @@ const LONGEST_TELLING: Duration = Duration::from_secs(1);
 const AFTER_LOSS: Duration = Duration::from_millis(100);
 const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 
-/// A listener, called with the term that begins, or with `None` at its end. It has been told once the sender is dropped;
-/// nothing is ever sent.
-pub(in crate::locks) type Listener = Arc<dyn Fn(Option<Leadership>, Sender<()>) + Send + Sync>;
-
-/// A listener that this executor calls: on the thread that tells it, or on another one.
-pub(in crate::locks) fn listener(
-    tell: impl Fn(Option<&Leadership>) + Send + Sync + 'static,
-    executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
-) -> Listener {
-    let tell = Arc::new(tell);
-    Arc::new(move |term, telling| {
-        let tell = tell.clone();
-        let task = move || {
-            as_listener(|| {
-                let _ = caught("a candidate's listener", || tell(term.as_ref()));
-            });
-            drop(telling);
-        };
-        // A task that it drops counts as told: the other listeners are told all the same.
-        let _ = caught("a candidate's executor", || executor(Box::new(task)));
-    })
-}
+type TermListener = Arc<dyn Fn(Option<Leadership>, Sender<()>) + Send + Sync>;
 
 /// One object that wants the lock: it queues, is told, and queues again after a loss, on a thread that lives as long as it
 /// wants the lock.
@@ -78,8 +57,9 @@ pub(in crate::locks) struct Candidate {
 #[derive(Default)]
 pub(super) struct CandidateState {
     pub(super) life: LeaderState,
-    /// The object's part of a candidacy, which lasts from the moment when the lock is wanted until it is given up: cancelled
-    /// at that end; and the holds to release once the listeners know of their end, a channel that closes with the thread.
+    /// The object's part of a candidacy, which lasts from the moment when the lock is wanted until it is given up: a token
+    /// that is cancelled then, and a channel of holds to release once the listeners know of their end. The channel closes
+    /// with the thread.
     candidacy: Option<(CancelToken, Receiver<Arc<HeldNode>>)>,
     /// The path of its znode, once it has one.
     node: Option<ServerPath>,
@@ -90,9 +70,10 @@ pub(super) struct CandidateState {
     pub(super) last_path: Option<String>,
     /// Whether the listeners were told of a term's beginning, and not yet of its end.
     is_told: bool,
-    /// Told on the dispatch thread and one call at a time. Nothing else is told, and nothing given back, before all of them
-    /// have been told.
-    pub(super) listeners: Vec<(ListenerId, Listener)>,
+    /// The listeners are told on the dispatch thread and one call at a time: of the term that begins, or by `None` of the end
+    /// of one. Each has been told once its sender is dropped, by which nothing is ever sent. Nothing else is told, and
+    /// nothing given back, before all of them have been told.
+    pub(super) listeners: Vec<(ListenerId, TermListener)>,
     /// The number of the listener that was added last.
     last_listener: u64,
     /// Cancelled at the next news, for the threads that wait for leadership. Later waiters get another token.
@@ -100,11 +81,11 @@ pub(super) struct CandidateState {
     /// The error of the last news, if an attempt to queue has failed.
     pub(super) failed: Option<Error>,
     /// Ends the term of a candidacy, as the policy says; no listener delays that.
-    on_connection: Option<Arc<Reaction>>,
+    on_connection: Option<Arc<OnConnection>>,
 }
 
 impl Candidate {
-    /// The owner must [`abandon`](Candidate::abandon) it in the end.
+    /// Makes a candidate. Its owner must [`abandon`](Candidate::abandon) it in the end.
     pub(in crate::locks) fn new(lock: LockInternals, policy: Option<ConnectionStateErrorPolicy>) -> Arc<Candidate> {
         Arc::new(Candidate { lock, policy, state: Mutex::default(), telling: Mutex::default() })
     }
@@ -138,15 +119,16 @@ impl Candidate {
         let (left, (returns, returned)) = (CancelToken::new(), bounded(0));
         let (candidate, caller) = (self.clone(), RefCell::new(caller));
         let task = CandidateTask { candidate, left: left.clone(), caller, returns };
-        // Under the lock, so that no other thread finds a candidacy that has no thread.
+        // The thread starts under the lock, so that no other one finds a candidacy that has no thread.
         spawn("curator-leader", move || campaign(&task.left, || task.lead(), |has_led| task.goes_on(has_led)))?;
         state.candidacy = Some((left, returned));
         if let Some(policy) = self.policy {
             let candidate = Arc::downgrade(self);
-            let on_connection: Arc<Reaction> = Arc::new(move |state: ConnectionState| {
+            let on_connection: Arc<OnConnection> = Arc::new(move |state: ConnectionState| {
                 let Some(candidate) = candidate.upgrade().filter(|_| policy.is_error_state(state)) else { return };
                 let term = candidate.state.lock().term.clone();
-                // Even if there is a connection again by now. Another term begins when that was told, if the hold is certain then.
+                // The term ends even if there is a connection again by now. Another one begins when that was told, if the hold
+                // is certain then.
                 if let Some(term) = term {
                     term.end();
                 }
@@ -176,31 +158,29 @@ impl Candidate {
         self.unlock()
     }
 
-    /// The object is gone: leaves without waiting.
+    /// Leaves without waiting, as the object is gone.
     pub(in crate::locks) fn abandon(&self) {
         self.state.lock().life = LeaderState::Closed;
         drop(self.leave());
     }
 
-    /// Gives the candidacy up. Its thread wakes up, and releases the hold unless a caller waits to release it: that caller gets
-    /// the hold from the channel.
+    /// Gives the candidacy up. Its thread wakes up, and releases the hold unless a caller waits to release it: that caller
+    /// gets the hold from the channel.
     fn leave(&self) -> Option<Receiver<Arc<HeldNode>>> {
-        let (candidacy, term) = {
-            let mut state = self.state.lock();
-            let candidacy = state.candidacy.take();
-            if let Some((left, _)) = &candidacy {
-                left.cancel();
-            }
-            (state.node, state.on_connection) = (None, None);
-            (candidacy, state.term.take())
-        };
+        let mut state = self.state.lock();
+        let (candidacy, term) = (state.candidacy.take(), state.term.take());
+        if let Some((left, _)) = &candidacy {
+            left.cancel();
+        }
+        (state.node, state.on_connection) = (None, None);
+        drop(state);
         if let Some(term) = term {
             term.end();
         }
         candidacy.map(|(_, returned)| returned)
     }
 
-    /// The current term.
+    /// Returns the current term.
     pub(in crate::locks) fn leadership(&self) -> Option<Leadership> {
         let term = self.state.lock().term.clone()?;
         // A caller that has seen it not lead must not see it lead again in the same term.
@@ -210,7 +190,7 @@ impl Candidate {
         Some(term).filter(Leadership::has_leadership)
     }
 
-    /// The path of its znode, as the caller sees it.
+    /// Returns the path of its znode as the caller sees it.
     pub(in crate::locks) fn id(&self) -> Option<String> {
         let path = self.state.lock().node.clone();
         Some(self.lock.client().prefix.to_client(path?.as_str()))
@@ -222,21 +202,34 @@ impl Candidate {
         !policy.is_error_state(state)
     }
 
-    /// Adds a listener; it hears nothing of the past.
-    pub(super) fn add_listener(&self, listener: Listener) -> ListenerId {
+    /// Tells this listener from now on when a term begins (`Some`) and when it is over (`None`), but nothing of the past. The
+    /// executor calls it on the thread that tells it, or on another one. `is_only`: no other listener is told any more.
+    pub(in crate::locks) fn listen(
+        &self,
+        tell: impl Fn(Option<&Leadership>) + Send + Sync + 'static,
+        executor: impl Fn(Box<dyn FnOnce() + Send>) + Send + Sync + 'static,
+        is_only: bool,
+    ) -> ListenerId {
+        let tell = Arc::new(tell);
+        let listener = move |term: Option<Leadership>, telling: Sender<()>| {
+            let tell = tell.clone();
+            let task = move || {
+                as_listener(|| {
+                    let _ = caught("a candidate's listener", || tell(term.as_ref()));
+                });
+                drop(telling);
+            };
+            // A task that it drops counts as told: the other listeners are told all the same.
+            let _ = caught("a candidate's executor", || executor(Box::new(task)));
+        };
         let mut state = self.state.lock();
+        let former = if is_only { mem::take(&mut state.listeners) } else { Vec::new() };
         state.last_listener += 1;
         let id = ListenerId(state.last_listener);
-        state.listeners.push((id, listener));
+        state.listeners.push((id, Arc::new(listener)));
+        // The former listeners are the caller's code.
+        drop_unlocked(state, former);
         id
-    }
-
-    /// Tells this listener from now on, and no other.
-    pub(in crate::locks) fn set_listener(&self, listener: Listener) {
-        let mut state = self.state.lock();
-        let before = mem::replace(&mut state.listeners, vec![(ListenerId(0), listener)]);
-        // The former listener is the caller's code.
-        drop_unlocked(state, before);
     }
 
     /// Wakes the threads that wait for leadership.
@@ -304,7 +297,9 @@ impl CandidateTask {
         let mut telling = None;
         while let Some(term) = self.next_term(&held)? {
             telling.get_or_insert_with(|| candidate.telling.lock());
-            self.serve(&term);
+            candidate.tell(Some((term.clone(), self.left.clone())));
+            term.await_end(&candidate.lock.client().core.closed);
+            candidate.tell(None);
         }
         if !self.left.is_cancelled() {
             // The hold was lost.
@@ -345,10 +340,6 @@ impl CandidateTask {
         (!self.left.is_cancelled()).then(|| write(&mut state))
     }
 
-    fn stop(&self) -> WaitBound<'_> {
-        WaitBound { deadline: None, cancel: Some(&self.left) }
-    }
-
     /// Queues and waits for the lock. `None`: it was given up.
     fn acquire(&self) -> Result<Option<Arc<HeldNode>>> {
         let lock = &self.candidate.lock;
@@ -357,7 +348,7 @@ impl CandidateTask {
         }
         let options = AcquireOptions::new().cancel_token(&self.left);
         let wait = Wait::of(&options);
-        let on_step = |contender: &Contender, next: &Do<Error>| self.has_stepped(contender, next);
+        let on_step = |node: Option<ServerPath>, waits: bool| self.has_stepped(node, waits);
         let acquire = Acquire { on_step: Some(&on_step), ..Acquire::new(lock, lock.spec(wait), wait) };
         let Outcome::Granted { held, .. } = acquire.run()? else { return Ok(None) };
         let Some(held) = held.into_iter().next() else { return Ok(None) };
@@ -366,11 +357,12 @@ impl CandidateTask {
         Ok(Some(held))
     }
 
-    fn has_stepped(&self, contender: &Contender, next: &Do<Error>) {
-        let node = contender.nodes.last().map(|node| self.candidate.lock.child(&node.name));
+    /// Notes a step of the contender.
+    fn has_stepped(&self, node: Option<ServerPath>, waits: bool) {
+        let stands = node.is_some();
         self.write(|state| state.node = node);
         // The znode stands: the caller need not wait for others, nor for servers that are away or refuse to answer.
-        if contender.stands() && matches!(next, Do::Sleep | Do::Doze | Do::Connect) {
+        if stands && waits {
             self.tell_caller();
         }
     }
@@ -381,11 +373,12 @@ impl CandidateTask {
         }
     }
 
-    /// Waits until the hold is certain and the object may lead. `None`: the candidacy was given up, or the hold lost. A hold that does not
-    /// become certain for a session timeout is released: others wait behind it, and nobody leads.
+    /// Waits until the hold is certain and the object may lead. `None`: the candidacy was given up, or the hold lost. A hold
+    /// that does not become certain for a session timeout is released: others wait behind it, and nobody leads.
     fn next_term(&self, held: &Arc<HeldNode>) -> Result<Option<Leadership>> {
         let (lock, timeout) = (&self.candidate.lock, held.session().timeout());
         let core = &lock.client().core;
+        let until_left = WaitBound { deadline: None, cancel: Some(&self.left) };
         let mut doubt = Doubt::default();
         loop {
             doubt.steps(Instant::now(), timeout);
@@ -408,8 +401,8 @@ impl CandidateTask {
             }
             doubt.sleeps(Instant::now(), false);
             // Nothing becomes certain without a connection. The next iteration checks the result of the wait.
-            let _ = core.connected_session(Some(held.session()), self.stop());
-            pause(timeout, self.stop());
+            let _ = core.connected_session(Some(held.session()), until_left);
+            pause(timeout, until_left);
         }
     }
 
@@ -423,13 +416,6 @@ impl CandidateTask {
             state.term = Some(term.clone());
             Some(term)
         })?
-    }
-
-    /// Tells the listeners of a term, and of its end when it is over.
-    fn serve(&self, term: &Leadership) {
-        self.candidate.tell(Some((term.clone(), self.left.clone())));
-        term.await_end(&self.candidate.lock.client().core.closed);
-        self.candidate.tell(None);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
     locks::{
         acquire::internals::LockInternals,
         leader::{
-            candidate::{self, Candidate},
+            candidate::Candidate,
             leadership::{LeaderState, Leadership},
             methods::leader_methods,
         },
@@ -151,7 +151,7 @@ impl LeaderLatch {
             Some(term) => listener.is_leader(term),
             None => listener.not_leader(),
         };
-        self.candidate.add_listener(candidate::listener(tell, executor))
+        self.candidate.listen(tell, executor, false)
     }
 
     /// Removes a listener; it may still be told what was under way.

@@ -485,12 +485,11 @@ impl SelectorShared {
             Some(verdict) => verdict.is_err(),
             None => client.connection_state_error_policy().is_error_state(connection),
         };
-        let term = {
-            let mut state = self.state.lock();
-            state.is_unwanted = is_unwanted;
-            state.term.clone()
-        };
-        if let Some(term) = term.filter(|_| is_unwanted) {
+        let mut state = self.state.lock();
+        state.is_unwanted = is_unwanted;
+        let term = state.term.clone().filter(|_| is_unwanted);
+        drop(state);
+        if let Some(term) = term {
             term.end();
         }
     }

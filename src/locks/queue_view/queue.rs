@@ -286,7 +286,7 @@ impl QueueScan<'_> {
         Ok(LockQueue { others, ..LockQueue::of_kinds(path, queues) })
     }
 
-    /// The names in each of these directories, and the data of the first one.
+    /// Lists the names in each of these directories, and reads the data of the first one.
     fn list(&self, directories: [&ServerPath; 5]) -> Result<([Names; 5], Option<Vec<u8>>)> {
         let [lock, ..] = directories;
         let children =

@@ -18,7 +18,7 @@ pub struct Doubt {
 }
 
 impl Doubt {
-    /// The next step is taken.
+    /// Notes that the next step is taken.
     pub fn steps(&mut self, now: Instant, timeout: Duration) {
         let Some((at, has_asked)) = self.last.take() else { return };
         let took = now.saturating_duration_since(at);
@@ -34,7 +34,7 @@ impl Doubt {
         }
     }
 
-    /// The step is done, and the next one comes after a sleep, which is short unless it `asks` the servers.
+    /// Notes that the step is done; the next one comes after a sleep, which is short unless it `asks` the servers.
     pub fn sleeps(&mut self, now: Instant, asks: bool) {
         self.last = (asks || self.since.is_some()).then_some((now, asks));
     }
@@ -44,7 +44,7 @@ impl Doubt {
         now.saturating_duration_since(*self.since.get_or_insert(now)) >= timeout
     }
 
-    /// The doubt is over.
+    /// Notes that the doubt is over.
     pub fn ends(&mut self) {
         self.since = None;
     }

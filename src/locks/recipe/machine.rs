@@ -1,18 +1,19 @@
 //! The contender as a plain state machine: (state, input, view) -> (state, next request or pause).
 
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
 
 use crate::{
     base::paths::name_of,
+    framework::held::certainty::{Certainty, Evidence, Needs},
     locks::{
         options::wait_strategy::WaitStrategy,
         recipe::{
             doubt::Doubt,
             driver::{Decision, is_exhausted, is_kin, sequence_for, sorted_contenders},
-            spec::{
-                Answer, Ask, Condition, Do, End, Environment, Failed, Input, Leftover, Node, Reaction, Spec, View,
-                WatchId,
-            },
+            spec::{Condition, Do, End, Environment, Failed, Input, Leftover, Node, Reaction, Spec, View, WatchId},
         },
     },
     proto::{
@@ -23,30 +24,22 @@ use crate::{
     session::api::WatchEvent,
 };
 
-/// Requests on their way.
+/// What the requests that are on their way ask for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Asked {
-    what: What,
-    /// The connection over which they went.
-    over: u64,
-}
-
-/// The purpose of requests.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum What {
-    /// A look before the create.
+enum Asked {
+    /// They look before the create.
     Look,
-    /// The creates; `lists`: and with them the list.
+    /// They create the znodes; `lists`: and list the directory.
     Creates { lists: bool },
-    /// The search for the znode whose create got no answer; its name, once it is known.
+    /// They search for the znode whose create got no answer; its name, once it is known.
     Lost(Option<String>),
-    /// The list, with a watch of this number.
+    /// They list the directory, with a watch of this number.
     List(Option<u64>),
-    /// The watches on the predecessor and on the own znode; the number is that of the latter.
+    /// They set the watches on the predecessor and on the own znode; the number is that of the latter.
     Watches(Option<Predecessor>, Option<u64>),
-    /// The watch on the contender in front of the predecessor.
+    /// They set the watch on the contender in front of the predecessor.
     Ahead,
-    /// The question whether the own znodes stand.
+    /// They ask whether the own znodes stand.
     Proof,
 }
 
@@ -68,7 +61,8 @@ struct Predecessor {
 /// One attempt to get a lock. Nothing is sent before the first [`step`](Contender::step).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Contender {
-    asked: Option<Asked>,
+    /// What was asked for, and the connection over which the requests went.
+    asked: Option<(Asked, u64)>,
     /// The session that owns the znodes.
     session: i64,
     /// The own znodes, in the order of their numbers.
@@ -105,11 +99,6 @@ pub struct Contender {
 }
 
 impl Contender {
-    /// The watch on the own znode.
-    pub fn own_watch(&self) -> Option<WatchId> {
-        self.own.map(WatchId::Own)
-    }
-
     /// Whether this watch is still needed. The acquire gives up all others.
     pub fn wants(&self, watch: WatchId) -> bool {
         let predecessor = self.predecessor.as_ref();
@@ -123,7 +112,7 @@ impl Contender {
         }
     }
 
-    /// The leftovers that may exist and have to go, if no step follows; none once the lock is granted.
+    /// Returns the leftovers that may exist and have to go, if no step follows: none once the lock is granted.
     pub fn leftovers(&self) -> Vec<Leftover> {
         if self.is_granted {
             return Vec::new();
@@ -132,7 +121,7 @@ impl Contender {
         nodes.chain(self.doubts.iter().cloned().map(Leftover::Doubt)).collect()
     }
 
-    /// The leftovers since the last call, in the session that was current before the last step.
+    /// Takes the leftovers since the last call, in the session that was current before the last step.
     pub fn take_discarded(&mut self) -> Vec<Leftover> {
         std::mem::take(&mut self.discarded)
     }
@@ -188,7 +177,8 @@ impl<E: Clone> Step<'_, E> {
     fn take(&mut self, input: Input<E>) -> Do<E> {
         match input {
             Input::Begin => Do::Connect,
-            Input::Connected => self.connected(),
+            Input::Connected if self.me.stands() => self.resume(),
+            Input::Connected => self.create(),
             Input::Answers(answers) => self.answered(answers),
             Input::DirectoryMade(made) => self.directory_made(made),
             Input::Event(watch, event) => self.happened(watch, &event),
@@ -202,41 +192,37 @@ impl<E: Clone> Step<'_, E> {
         }
     }
 
-    fn send(&mut self, what: What, requests: Ask) -> Do<E> {
-        self.me.asked = Some(Asked { what, over: self.view.connection });
+    fn send(&mut self, asked: Asked, requests: Vec<(Request, Option<WatchId>)>) -> Do<E> {
+        self.me.asked = Some((asked, self.view.connection));
         Do::Ask(requests)
     }
 
-    fn answered(&mut self, answers: Vec<Answer<E>>) -> Do<E> {
+    fn answered(&mut self, answers: Vec<Result<Response, Failed<E>>>) -> Do<E> {
         // Answers without a request: the queue is read anew.
-        let Some(Asked { what, over }) = self.me.asked.take() else { return self.list() };
-        let what = match what {
-            What::Creates { lists } => return self.created(lists, over, answers),
-            What::Ahead => return self.ahead_watched(answers),
-            what => what,
+        let Some((asked, over)) = self.me.asked.take() else { return self.list() };
+        let asked = match asked {
+            Asked::Creates { lists } => return self.created(lists, over, answers),
+            Asked::Ahead => return self.ahead_watched(answers),
+            asked => asked,
         };
         let found = match answers.into_iter().map(there).collect::<Result<Vec<_>, _>>() {
             Ok(found) => found,
             Err(failed) => return self.failed(failed),
         };
-        match (what, found.last()) {
-            (What::Look, _) => self.looked(&found),
-            (What::Lost(name), _) => self.searched(name, over, found.into_iter().last().flatten()),
-            (What::List(watch), Some(Some(Response::Children { names, .. }))) => {
+        match (asked, found.last()) {
+            (Asked::Look, _) => self.looked(&found),
+            (Asked::Lost(name), _) => self.searched(name, over, found.into_iter().last().flatten()),
+            (Asked::List(watch), Some(Some(Response::Children { names, .. }))) => {
                 self.me.directory = watch.or(self.me.directory);
                 if self.is_outside() { self.wait_outside(names, over) } else { self.decide(names, over) }
             }
             // Without the directory nobody holds the lock: the create finds out.
-            (What::List(_), _) if self.is_outside() => Do::Connect,
-            (What::Watches(predecessor, own), _) => self.watching(predecessor, own, found),
-            (What::Proof, _) => self.told(&found, over),
+            (Asked::List(_), _) if self.is_outside() => Do::Connect,
+            (Asked::Watches(predecessor, own), _) => self.watching(predecessor, own, found),
+            (Asked::Proof, _) => self.told(&found, over),
             // Without the directory the own znodes are gone, or the server lags behind.
             _ => self.ask(),
         }
-    }
-
-    fn connected(&mut self) -> Do<E> {
-        if self.me.stands() { self.resume() } else { self.create() }
     }
 
     fn resume(&mut self) -> Do<E> {
@@ -273,20 +259,15 @@ impl<E: Clone> Step<'_, E> {
     /// Tries again where that makes sense, or leaves.
     fn failed(&mut self, failed: Failed<E>) -> Do<E> {
         match failed.reaction {
-            Reaction::Retry if self.me.stands() => self.outlast(failed.code.is_some()),
-            Reaction::Retry => self.again(failed.error),
+            Reaction::Retry if !self.me.stands() => self.again(failed.error),
+            Reaction::Retry if self.has_lost_session() => self.session_ended(),
+            // The server is there but refuses: it has too much to do, and must not be asked again at once.
+            Reaction::Retry if failed.code.is_some() => Do::Doze,
+            // The connection is gone. While the session may live the znodes keep their places.
+            Reaction::Retry => Do::Connect,
             Reaction::TimeUp if self.me.stands() => self.leave(End::TimeUp),
             Reaction::TimeUp | Reaction::Final => self.leave(End::Failed(failed.error)),
         }
-    }
-
-    /// The connection is gone. While the session may live the znodes keep their places.
-    fn outlast(&mut self, is_refused: bool) -> Do<E> {
-        if self.has_lost_session() {
-            return self.session_ended();
-        }
-        // The server is there but refuses: it has too much to do, and must not be asked again at once.
-        if is_refused { Do::Doze } else { Do::Connect }
     }
 
     fn has_lost_session(&self) -> bool {
@@ -334,15 +315,15 @@ impl<E: Clone> Step<'_, E> {
         self.me.doubts = (0..self.spec.count).map(|_| self.env.unique()).collect();
         let mut requests: Vec<_> = self.me.doubts.iter().map(|unique| (self.creation(unique), None)).collect();
         if lists {
-            requests.push((list_of(&self.spec.directory, false), None));
+            requests.push(list_of(&self.spec.directory, None));
         }
         if let Some(must_be_empty) = &self.spec.must_be_empty {
-            requests.push((list_of(must_be_empty, false), None));
+            requests.push(list_of(must_be_empty, None));
         }
-        self.send(What::Creates { lists }, requests)
+        self.send(Asked::Creates { lists }, requests)
     }
 
-    /// The create, without the access control list: the acquire adds the one that the caller's provider names.
+    /// Makes the create, without the access control list: the acquire adds the one that the caller's provider names.
     fn creation(&self, unique: &str) -> Request {
         let (path, mode, data) = (self.child(&self.name(unique)), self.spec.mode, self.spec.data.clone());
         if self.spec.is_sole {
@@ -355,7 +336,7 @@ impl<E: Clone> Step<'_, E> {
         [unique, &self.spec.name].concat()
     }
 
-    /// One transaction that fails unless the directory is empty. ZooKeeper has no condition for that but one: it deletes
+    /// Makes one transaction that fails unless the directory is empty. ZooKeeper has no condition for that but one: it deletes
     /// no znode that has children.
     ///
     /// So two znodes are never in the directory together, whatever an administrator does: each was created at a moment
@@ -386,7 +367,7 @@ impl<E: Clone> Step<'_, E> {
         Request::Sync { path: self.spec.directory.clone() }
     }
 
-    fn created(&mut self, lists: bool, connection: u64, answers: Vec<Answer<E>>) -> Do<E> {
+    fn created(&mut self, lists: bool, connection: u64, answers: Vec<Result<Response, Failed<E>>>) -> Do<E> {
         let mut answers = answers.into_iter();
         let mut failure = None;
         for unique in std::mem::take(&mut self.me.doubts) {
@@ -411,8 +392,8 @@ impl<E: Clone> Step<'_, E> {
             return self.not_created(failed);
         }
         self.me.missing = 0;
-        if let Some(number) = self.exhausted() {
-            return self.leave(End::Exhausted(number));
+        if let Some(end) = self.exhausted() {
+            return end;
         }
         if self.spec.is_sole {
             return self.grant(connection);
@@ -425,8 +406,8 @@ impl<E: Clone> Step<'_, E> {
         }
         match listed {
             Some(Ok(Response::Children { names, .. })) => self.decide(&names, connection),
-            // Not once more: each list above the frame limit ends the connection. If the directory has gone since the
-            // create, the list that follows says so again.
+            // The list is not sent for once more: each one above the frame limit ends the connection. If the directory has
+            // gone since the create, the list that follows says so again.
             Some(Err(failed)) if failed.reaction == Reaction::Final && failed.code != Some(ErrorCode::NoNode) => {
                 self.failed(failed)
             }
@@ -434,14 +415,15 @@ impl<E: Clone> Step<'_, E> {
         }
     }
 
-    fn exhausted(&self) -> Option<i64> {
-        let name = &self.me.nodes.last()?.name;
-        sequence_for(name, self.spec.driver.lock_name()).filter(|number| is_exhausted(*number))
+    /// Leaves if the directory's numbers are nearly used up.
+    fn exhausted(&mut self) -> Option<Do<E>> {
+        let number = sequence_for(&self.me.nodes.last()?.name, self.spec.driver.lock_name())?;
+        is_exhausted(number).then(|| self.leave(End::Exhausted(number)))
     }
 
     fn not_created(&mut self, failed: Failed<E>) -> Do<E> {
         if self.spec.count > 1 || self.spec.must_be_empty.is_some() {
-            // All or none. The next attempt makes all of them anew: to find one later, when others have queued, would
+            // It creates all or none. The next attempt makes all of them anew: to find one later, when others have queued, would
             // let it overtake them.
             self.me.forget();
         }
@@ -458,9 +440,8 @@ impl<E: Clone> Step<'_, E> {
 
     /// Reads before anything is written.
     fn look(&mut self) -> Do<E> {
-        let must_be_empty = self.spec.must_be_empty.iter().map(|must_be_empty| list_of(must_be_empty, false));
-        let requests = std::iter::once(list_of(&self.spec.directory, false)).chain(must_be_empty);
-        self.send(What::Look, requests.map(|request| (request, None)).collect())
+        let directories = std::iter::once(&self.spec.directory).chain(&self.spec.must_be_empty);
+        self.send(Asked::Look, directories.map(|directory| list_of(directory, None)).collect())
     }
 
     fn looked(&mut self, found: &[Option<Response>]) -> Do<E> {
@@ -497,7 +478,7 @@ impl<E: Clone> Step<'_, E> {
     /// seen it, also if the create was sent to another server.
     fn search(&mut self) -> Do<E> {
         self.me.session = self.view.session;
-        self.send(What::Lost(None), vec![(self.sync(), None), (list_of(&self.spec.directory, false), None)])
+        self.send(Asked::Lost(None), vec![(self.sync(), None), list_of(&self.spec.directory, None)])
     }
 
     fn searched(&mut self, name: Option<String>, connection: u64, found: Option<Response>) -> Do<E> {
@@ -508,20 +489,15 @@ impl<E: Clone> Step<'_, E> {
                     return self.not_found();
                 };
                 let request = Request::Exists { path: self.child(&name), watch: false };
-                self.send(What::Lost(Some(name)), vec![(request, None)])
+                self.send(Asked::Lost(Some(name)), vec![(request, None)])
             }
-            (Some(name), Some(Response::Stat(stat))) if self.is_owner(&stat) => self.found(name, &stat, connection),
+            (Some(name), Some(Response::Stat(stat))) if self.is_owner(&stat) => {
+                self.me.doubts.clear();
+                self.me.nodes = vec![Node { name, czxid: stat.czxid }];
+                self.me.seen_over = connection;
+                self.exhausted().unwrap_or_else(|| self.list())
+            }
             _ => self.not_found(),
-        }
-    }
-
-    fn found(&mut self, name: String, stat: &Stat, connection: u64) -> Do<E> {
-        self.me.doubts.clear();
-        self.me.nodes = vec![Node { name, czxid: stat.czxid }];
-        self.me.seen_over = connection;
-        match self.exhausted() {
-            Some(number) => self.leave(End::Exhausted(number)),
-            None => self.list(),
         }
     }
 
@@ -546,8 +522,7 @@ impl<E: Clone> Step<'_, E> {
         }
         let is_first_watch = self.spec.waits == Some(WaitStrategy::WatchParent) && self.me.directory.is_none();
         let watch = is_first_watch.then(|| self.me.next_watch());
-        let list = list_of(&self.spec.directory, watch.is_some());
-        self.send(What::List(watch), vec![(list, watch.map(WatchId::Directory))])
+        self.send(Asked::List(watch), vec![list_of(&self.spec.directory, watch.map(WatchId::Directory))])
     }
 
     /// Decides by the names of the directory's children.
@@ -638,7 +613,7 @@ impl<E: Clone> Step<'_, E> {
         self.send_watches(Some(Predecessor { name, watch, held_the_lock: first, connection, ahead }))
     }
 
-    /// The contender that the predecessor waits for, where the lock follows the predecessor's end.
+    /// Finds the contender that the predecessor waits for, where the lock follows the predecessor's end.
     fn in_front_of(&self, name: &str, children: &[String]) -> Option<String> {
         if !self.follows(name) {
             return None;
@@ -649,8 +624,8 @@ impl<E: Clone> Step<'_, E> {
         }
     }
 
-    /// Whether the waiter has the lock as soon as this holder is gone. Only behind a znode of the waiter's own kind: a
-    /// mutex may queue behind a writer, and one that downgrades leaves a reader with its own number behind.
+    /// Whether the waiter has the lock as soon as this holder is gone. It has only behind a znode of its own kind: a mutex
+    /// may queue behind a writer, and one that downgrades leaves a reader with its own number behind.
     fn follows(&self, name: &str) -> bool {
         let driver = &self.spec.driver;
         driver.successor_follows_holder()
@@ -672,7 +647,7 @@ impl<E: Clone> Step<'_, E> {
             requests.push((request, Some(WatchId::Own(own))));
             own
         });
-        self.send(What::Watches(predecessor, own), requests)
+        self.send(Asked::Watches(predecessor, own), requests)
     }
 
     fn watch_of(&self, name: &str) -> Request {
@@ -701,12 +676,12 @@ impl<E: Clone> Step<'_, E> {
         let next = predecessor.ahead.as_ref().map(|(name, watch)| (self.watch_of(name), Some(WatchId::Ahead(*watch))));
         self.me.predecessor = Some(predecessor);
         match next {
-            Some(request) => self.send(What::Ahead, vec![request]),
+            Some(request) => self.send(Asked::Ahead, vec![request]),
             None => self.sleep(),
         }
     }
 
-    fn ahead_watched(&mut self, mut answers: Vec<Answer<E>>) -> Do<E> {
+    fn ahead_watched(&mut self, mut answers: Vec<Result<Response, Failed<E>>>) -> Do<E> {
         let answer = answers.pop();
         if matches!(answer, Some(Ok(_))) {
             return self.sleep();
@@ -733,7 +708,7 @@ impl<E: Clone> Step<'_, E> {
             return self.leave(End::TimeUp);
         }
         self.me.has_waited = true;
-        self.send(What::List(None), vec![(list_of(&self.spec.directory, false), None)])
+        self.send(Asked::List(None), vec![list_of(&self.spec.directory, None)])
     }
 
     /// Watches the znode in the directory, and not the directory: the servers tell operators who watches a znode (`wchp`),
@@ -785,7 +760,7 @@ impl<E: Clone> Step<'_, E> {
         if self.is_outside() && event == EventType::NodeDeleted {
             return Do::Connect;
         }
-        // Over one connection all the time, and the own znode is watched, as it is with every predecessor: else an
+        // It is sure if all came over one connection, and the own znode is watched, as it is with every predecessor: else an
         // administrator may have deleted the own znode before the predecessor's, and the lock is the next waiter's.
         let is_sure = event == EventType::NodeDeleted
             && self.follows(&predecessor.name)
@@ -808,7 +783,7 @@ impl<E: Clone> Step<'_, E> {
         }
         self.me.seen_over = connection;
         self.me.is_held = true;
-        // Given up now, since that may send a request: nothing may come between the last look and the return.
+        // The watches are given up now, since that may send a request: nothing may come between the last look and the return.
         self.me.unwatch();
         // The acquire gives up the head of the wait queue now. If this hold comes to nothing, the contender may not
         // wait any more.
@@ -816,22 +791,30 @@ impl<E: Clone> Step<'_, E> {
         Do::Hold
     }
 
-    /// Whether the znodes were seen over the live connection, in a session that the servers cannot have expired.
-    fn is_certain(&self) -> bool {
-        (self.view.is_over(self.me.seen_over) || self.env.omits(Condition::Connection))
-            && (self.view.is_valid_for(self.spec.min_validity) || self.env.omits(Condition::ValidUntil))
+    /// Whether the znodes stand: they were seen over the live connection, in a session that the servers cannot have
+    /// expired by then.
+    fn certainty(&self, until: Instant) -> Certainty {
+        let is_seen = self.view.is_over(self.me.seen_over) || self.env.omits(Condition::Connection);
+        let valid_until = match self.env.omits(Condition::ValidUntil) {
+            true => until.checked_add(Duration::from_nanos(1)),
+            false => self.view.valid_until,
+        };
+        let is_gone = self.has_lost_session();
+        let evidence = Evidence { is_gone, is_connected: is_seen, is_seen, is_watched: false, valid_until };
+        evidence.certainty_for(until, Needs::Connection, false)
     }
 
-    /// The last look, as late as can be: the process may have been paused since the grant, for longer than its session.
+    /// Takes the last look, as late as can be: the process may have been paused since the grant, for longer than its session.
     fn finish(&mut self) -> Do<E> {
-        if self.has_lost_session() {
-            return self.session_ended();
-        }
-        if self.view.is_time_up {
-            return self.leave(End::TimeUp);
-        }
-        if self.is_certain() || self.env.omits(Condition::LastLook) {
-            return self.granted();
+        let until = self.view.now.checked_add(self.spec.min_validity);
+        match until.map_or(Certainty::InDoubt, |until| self.certainty(until)) {
+            Certainty::Gone => return self.session_ended(),
+            _ if self.view.is_time_up => return self.leave(End::TimeUp),
+            Certainty::InDoubt if !self.env.omits(Condition::LastLook) => {}
+            Certainty::Certain | Certainty::InDoubt => {
+                self.me.is_granted = true;
+                return Do::End(End::Granted);
+            }
         }
         if self.me.doubt.has_lasted(self.view.now, self.view.timeout) {
             // Those behind it wait for a holder that cannot be sure of being one.
@@ -842,11 +825,6 @@ impl<E: Clone> Step<'_, E> {
         }
         // The znodes stand, and the next heartbeats make the session certain.
         Do::Doze
-    }
-
-    fn granted(&mut self) -> Do<E> {
-        self.me.is_granted = true;
-        Do::End(End::Granted)
     }
 
     /// Asks whether the own znodes stand. The sync takes the question to the leader first: a server that is cut off
@@ -863,7 +841,7 @@ impl<E: Clone> Step<'_, E> {
         let paths = self.me.nodes.iter().map(|node| self.child(&node.name));
         let looks = paths.map(|path| Request::Exists { path, watch: false });
         let requests = std::iter::once(self.sync()).chain(looks).map(|request| (request, None)).collect();
-        self.send(What::Proof, requests)
+        self.send(Asked::Proof, requests)
     }
 
     fn told(&mut self, found: &[Option<Response>], connection: u64) -> Do<E> {
@@ -893,12 +871,13 @@ impl<E: Clone> Step<'_, E> {
     }
 }
 
-fn list_of(directory: &str, watch: bool) -> Request {
-    Request::GetChildren { path: directory.to_owned(), watch, with_stat: false }
+/// Makes the request for a directory's list, with the watch that it leaves.
+fn list_of(directory: &str, watch: Option<WatchId>) -> (Request, Option<WatchId>) {
+    (Request::GetChildren { path: directory.to_owned(), watch: watch.is_some(), with_stat: false }, watch)
 }
 
-/// The response; `None` where there is no such znode.
-fn there<E>(answer: Answer<E>) -> Result<Option<Response>, Failed<E>> {
+/// Returns the response; `None` where there is no such znode.
+fn there<E>(answer: Result<Response, Failed<E>>) -> Result<Option<Response>, Failed<E>> {
     match answer {
         Ok(response) => Ok(Some(response)),
         Err(failed) if failed.code == Some(ErrorCode::NoNode) => Ok(None),

@@ -2,7 +2,8 @@
 //!
 //! [`machine`] is one contender, from its create to its grant: (state, input, view) -> (state, next request or pause),
 //! so that `tests/model` can try it in every interleaving. [`spec`] is how the kinds of lock differ, and the types that
-//! contender and acquire exchange. [`driver`] decides from the names of a directory's children, [`doubt`] counts for how long a hold could not be made certain.
+//! contender and acquire exchange. [`driver`] decides from the names of a directory's children, [`doubt`] counts for how
+//! long a hold could not be made certain.
 
 #[allow(unreachable_pub, reason = "a part of the machine")]
 pub(in crate::locks) mod doubt;

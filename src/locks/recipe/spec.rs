@@ -1,4 +1,4 @@
-//! How the kinds of lock differ, and the types that a contender and its acquire exchange.
+//! A [`Spec`] says how one kind of lock differs from another; the other types are what a contender and its acquire exchange.
 
 use std::{
     fmt,
@@ -12,7 +12,7 @@ use crate::{
     proto::{
         request::Request,
         response::Response,
-        types::{CreateMode, ErrorCode, EventType},
+        types::{CreateMode, ErrorCode},
     },
     session::api::WatchEvent,
 };
@@ -36,7 +36,7 @@ pub(in crate::locks) struct Recipe {
 }
 
 impl Recipe {
-    /// The recipe of a mutex, but for what its driver decides.
+    /// Makes the recipe of a mutex, but for what its driver decides.
     pub(in crate::locks) fn new(kind: HoldKind, driver: impl LockInternalsDriver) -> Recipe {
         Recipe {
             kind,
@@ -139,7 +139,7 @@ pub struct View {
 
 /// The process that a contender lives in, as far as the contender asks it something.
 pub trait Environment<E> {
-    /// A prefix that nobody else uses.
+    /// Makes a prefix that nobody else uses.
     fn unique(&self) -> String;
 
     /// How many may hold the lock at a time, right now.
@@ -200,7 +200,7 @@ pub enum Input<E> {
     /// There is a connected session, which the view shows.
     Connected,
     /// The answers to all requests of one [`Do::Ask`], in their order.
-    Answers(Vec<Answer<E>>),
+    Answers(Vec<Result<Response, Failed<E>>>),
     /// The end of [`Do::MakeDirectory`].
     DirectoryMade(Result<(), Failed<E>>),
     /// The last [`Do`] failed.
@@ -220,9 +220,6 @@ pub enum Input<E> {
         is_deleted: bool,
     },
 }
-
-/// One answer.
-pub type Answer<E> = Result<Response, Failed<E>>;
 
 /// A request's failure.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -244,7 +241,7 @@ pub enum Reaction {
     Retry,
     /// The caller's time is up.
     TimeUp,
-    /// The caller's error.
+    /// The caller gets the error.
     Final,
 }
 
@@ -253,8 +250,8 @@ pub enum Reaction {
 pub enum Do<E> {
     /// A connected session.
     Connect,
-    /// The answers to these, sent back to back.
-    Ask(Ask),
+    /// The answers to these requests, sent back to back, each with the watch that it leaves.
+    Ask(Vec<(Request, Option<WatchId>)>),
     /// The directory, and what is missing above it.
     MakeDirectory,
     /// The retry policy's word on this error.
@@ -269,13 +266,10 @@ pub enum Do<E> {
     End(End<E>),
 }
 
-/// Requests that go out together, each with the watch that it leaves.
-pub type Ask = Vec<(Request, Option<WatchId>)>;
-
 /// How a contender ended.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum End<E> {
-    /// With the lock.
+    /// It has the lock.
     Granted,
     /// The time was up, or it would have had to wait.
     TimeUp,
@@ -290,22 +284,13 @@ pub enum End<E> {
     Uncertain,
     /// More than [`max_ahead`](Spec::max_ahead) contenders were in front: how many.
     Busy(usize),
-    /// With an error.
+    /// It failed with this error.
     Failed(E),
-}
-
-/// Whether an event of a znode's own watch says that it is gone.
-pub(in crate::locks) fn is_end(event: &WatchEvent) -> bool {
-    matches!(event, WatchEvent::Node { event: EventType::NodeDeleted, .. } | WatchEvent::Ended)
 }
 
 impl View {
     pub(super) fn is_over(&self, connection: u64) -> bool {
         connection != 0 && self.connection == connection
-    }
-
-    pub(super) fn is_valid_for(&self, time: Duration) -> bool {
-        self.valid_until.is_some_and(|at| time < at.saturating_duration_since(self.now))
     }
 }
 

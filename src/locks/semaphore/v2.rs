@@ -271,7 +271,7 @@ impl InterProcessSemaphoreV2 {
 
     fn enter(&self, count: usize, wait: Wait<'_>) -> Result<Option<Vec<Arc<HeldNode>>>> {
         if wait.only_try || !self.is_contended.load(Ordering::Relaxed) {
-            if let Outcome::Granted { held, .. } = self.try_first(count, wait)? {
+            if let Outcome::Granted { held, .. } = self.acquire_leases(count, wait, None)? {
                 return Ok(Some(held));
             }
             if wait.only_try {
@@ -282,16 +282,6 @@ impl InterProcessSemaphoreV2 {
         self.queue(count, wait)
     }
 
-    /// Creates the lease znodes first and looks then. Without a queue, and with enough leases, that was all.
-    ///
-    /// This never lets in too many: the znodes are among the first, as many as there are leases, and stay so. It
-    /// overtakes no contender: the look shows all that had queued before. If two acquires do it at a time, at most the
-    /// later one has to go.
-    fn try_first(&self, count: usize, wait: Wait<'_>) -> Result<Outcome> {
-        let must_be_empty = Some(self.locks.directory().as_str().to_owned());
-        self.acquire_leases(Spec { count, must_be_empty, waits: None, ..self.lease_spec(wait) }, wait, None)
-    }
-
     /// Queues, and waits at the head of the queue until all leases are counted.
     fn queue(&self, count: usize, wait: Wait<'_>) -> Result<Option<Vec<Arc<HeldNode>>>> {
         let io = wait.io(self.client().core.config.connection_timeout);
@@ -300,10 +290,8 @@ impl InterProcessSemaphoreV2 {
             let Some(held) = self.locks.attempt_lock(Wait { options: &in_queue, ..wait }, None)? else {
                 return Ok(None);
             };
-            let place = Some(QueueHead { queue: &self.locks, held: held.clone() });
-            let spec =
-                Spec { count, waits: Some(WaitStrategy::WatchParent), holds_queue_head: true, ..self.lease_spec(wait) };
-            match self.acquire_leases(spec, wait, place)? {
+            let place = QueueHead { queue: &self.locks, held: held.clone() };
+            match self.acquire_leases(count, wait, Some(place))? {
                 Outcome::Granted { held, has_waited } => {
                     self.is_contended.store(has_waited, Ordering::Relaxed);
                     return Ok(Some(held));
@@ -327,12 +315,23 @@ impl InterProcessSemaphoreV2 {
         }
     }
 
-    /// The contenders in front are counted, and limited, in the queue's own directory.
-    fn lease_spec(&self, wait: Wait<'_>) -> Spec {
-        Spec { looks_first: wait.only_try, counts: false, max_ahead: None, ..self.leases.spec(wait) }
-    }
-
-    fn acquire_leases(&self, spec: Spec, wait: Wait<'_>, place: Option<QueueHead<'_>>) -> Result<Outcome> {
+    /// Creates the lease znodes and then looks. At the head of the queue the acquire waits until all leases are counted.
+    ///
+    /// Without a place in the queue it does not wait: nobody may queue, and enough leases have to be free. This never lets
+    /// in too many: the znodes are among the first, as many as there are leases, and stay so. It overtakes no contender:
+    /// the look shows all that had queued before. If two acquires do it at a time, at most the later one has to go.
+    fn acquire_leases(&self, count: usize, wait: Wait<'_>, place: Option<QueueHead<'_>>) -> Result<Outcome> {
+        let spec = Spec {
+            count,
+            waits: place.is_some().then_some(WaitStrategy::WatchParent),
+            must_be_empty: place.is_none().then(|| self.locks.directory().as_str().to_owned()),
+            holds_queue_head: place.is_some(),
+            looks_first: wait.only_try,
+            // The contenders in front are counted, and limited, in the queue's own directory.
+            counts: false,
+            max_ahead: None,
+            ..self.leases.spec(wait)
+        };
         Acquire { limit: Some(&self.limit), place, ..Acquire::new(&self.leases, spec, wait) }.run()
     }
 }

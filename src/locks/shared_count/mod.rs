@@ -18,7 +18,7 @@ use crate::{
         },
         events::{
             connection_state::ConnectionState,
-            reactions::{Reaction, WakeUp},
+            reactions::{OnConnection, WakeUp},
         },
     },
     proto::{
@@ -88,7 +88,7 @@ struct CountState {
     /// The occasion of the request that is about to be repeated, because the server has put it off.
     put_off: Option<Occasion>,
     /// Reads the value again; no listener delays that, as a limit of leases may have shrunk.
-    on_connection: Option<Arc<Reaction>>,
+    on_connection: Option<Arc<OnConnection>>,
     listeners: Vec<(ListenerId, CountListener)>,
     next_listener: u64,
     /// Called at once, on the thread that learns of a change.
@@ -149,7 +149,7 @@ impl SharedCount {
             state.life = CuratorFrameworkState::Started;
             // Under the same lock: a thread that closes it from now on finds the reaction, and drops it. A new session
             // has no watch, and the writes in between were missed.
-            let on_connection: Arc<Reaction> = Arc::new(move |state: ConnectionState| {
+            let on_connection: Arc<OnConnection> = Arc::new(move |state: ConnectionState| {
                 if let (true, Some(shared)) = (state.is_connected(), weak.upgrade()) {
                     shared.refresh(Occasion::Connection);
                 }

@@ -58,7 +58,7 @@ fn ask_until_certain(
     let mut confirmed: Option<Instant> = None;
     loop {
         doubt.steps(Instant::now(), longest);
-        // Read first: the evidence has to be read last.
+        // The bound is read first: the evidence has to be read last.
         let over = bound.is_over();
         let is_confirmed = confirmed.is_some_and(|at| at.elapsed() < shortest / 2);
         let (certainty, evidence) = glance(held, time, needs, is_confirmed);
@@ -87,22 +87,19 @@ fn ask_until_certain(
     }
 }
 
-/// How long to pause until the next look, which may find a session of this timeout certain again.
-fn moment(timeout: Duration) -> Duration {
-    (timeout / 50).max(Duration::from_millis(5))
-}
-
-/// Pauses a moment until the next look, with sessions of this timeout.
+/// Pauses a moment until the next look, which may find a session of this timeout certain again.
 pub(crate) fn pause(timeout: Duration, bound: WaitBound<'_>) {
+    let moment = (timeout / 50).max(Duration::from_millis(5));
     // The next iteration checks whatever ended the pause.
-    let _ = by(bound, moment(timeout)).recv(&crossbeam_channel::never::<()>());
+    let _ = by(bound, moment).recv(&crossbeam_channel::never::<()>());
 }
 
-fn by(bound: WaitBound<'_>, time: Duration) -> WaitBound<'_> {
+/// Returns this wait bound, with the end of this time if that is earlier.
+pub(super) fn by(bound: WaitBound<'_>, time: Duration) -> WaitBound<'_> {
     Instant::now().checked_add(time).map_or(bound, |at| bound.by(at))
 }
 
-/// The certainty of all together that is known without asking the servers, and why.
+/// Returns the certainty of all together that is known without asking the servers, and why.
 fn glance(held: &[Arc<HeldNode>], time: Duration, needs: Needs, is_confirmed: bool) -> (Certainty, Evidence) {
     let all = held.iter().map(|held| held.evidence()).reduce(Evidence::and).unwrap_or_default();
     // The clock is read last: a pause in the midst of the holds shows.
@@ -126,7 +123,8 @@ fn ask(held: &[Arc<HeldNode>], bound: WaitBound<'_>) -> bool {
     are_answered
 }
 
-/// One write: a sync, so that no server answers that has been cut off from the others, and a question for each znode.
+/// Asks in one write: a sync, so that no server answers that has been cut off from the others, and a question for each
+/// znode.
 fn ask_session(session: &Arc<dyn Session>, held: Vec<&Arc<HeldNode>>, bound: WaitBound<'_>) -> bool {
     let (asked, connection, half) = (Instant::now(), session.connection(), session.timeout() / 2);
     let path = |held: &&Arc<HeldNode>| held.path().as_str().to_owned();
