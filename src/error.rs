@@ -10,7 +10,7 @@ pub use crate::proto::types::ErrorCode;
 /// use curator_locks::{ConnectString, Result};
 ///
 /// fn port_of_the_first(servers: &str) -> Result<Option<u16>> {
-///     Ok(ConnectString::parse(servers)?.hosts().first().map(|(_, port)| *port))
+///     Ok(servers.parse::<ConnectString>()?.hosts().first().map(|(_, port)| *port))
 /// }
 /// assert_eq!(port_of_the_first("zk1:2181,zk2:2182")?, Some(2181));
 /// # Ok::<(), curator_locks::Error>(())

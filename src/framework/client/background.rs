@@ -224,7 +224,7 @@ impl Background {
     /// The connect string may have changed, which matters only while there is no connection.
     fn look_for_servers(&mut self) {
         let ensemble = &self.core.ensemble;
-        let asked = caught("the ensemble provider", || ConnectString::parse(&ensemble.connection_string()));
+        let asked = caught("the ensemble provider", || ensemble.connection_string().parse::<ConnectString>());
         match asked.unwrap_or_else(|| Ok(self.session.hosts.clone())) {
             Ok(hosts) if hosts == self.session.hosts => {}
             Ok(hosts) if hosts.chroot() != self.session.hosts.chroot() => {

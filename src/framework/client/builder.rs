@@ -256,7 +256,7 @@ impl Builder {
         let retry_policy = self.retry_policy.ok_or_else(|| {
             missing("retry_policy", "there is no default: choose one, such as ExponentialBackoffRetry")
         })?;
-        let hosts = ConnectString::parse(&ensemble.connection_string())?;
+        let hosts: ConnectString = ensemble.connection_string().parse()?;
         check_duration("session_timeout", self.config.session_timeout)?;
         check_duration("connection_timeout", self.config.connection_timeout)?;
         if self.config.max_hold_time == Some(Duration::ZERO) {

@@ -560,7 +560,7 @@ impl<C, W: Clone> Machine<C, W> {
                     return Err(error);
                 }
             },
-            (err, _) => Err(ErrorCode::from_wire(err)),
+            (err, _) => Err(err.into()),
         };
         if matches!(reply, Err(ErrorCode::SessionExpired)) && self.is_alive() {
             self.in_flight.push_front((xid, request));
@@ -601,7 +601,7 @@ impl<C, W: Clone> Machine<C, W> {
                 Err(code) => {
                     return Err(ProtoError::Unexpected {
                         what: "error in the reply to closeSession",
-                        value: code.to_wire(),
+                        value: code.into(),
                     });
                 }
             },

@@ -184,7 +184,7 @@ impl Worker {
         let shared = Arc::downgrade(&self.shared);
         move |event: WatchedEvent| {
             if let Some(shared) = shared.upgrade() {
-                let fired = shared.state.lock().fired(ticket, EventType::from_wire(event.event_type as i32));
+                let fired = shared.state.lock().fired(ticket, EventType::from(event.event_type as i32));
                 shared.carry_out(fired.into_iter().collect());
             }
         }
