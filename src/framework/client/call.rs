@@ -15,7 +15,7 @@ use crate::{
         api::{Session, SessionError},
         wait::{
             deadline::{WaitBound, WaitEnd},
-            pending::{Pending, ReplyOutcome, Watch, submit, submit_one},
+            pending::{Pending, Stopped, Watch, submit, submit_one},
         },
     },
 };
@@ -131,14 +131,14 @@ impl Call<'_> {
     /// Waits for a reply; beside an error stands whether the server may have carried the request out all the same.
     pub(crate) fn reply_or_doubt(&self, pending: Pending) -> Result<Response, (Error, bool)> {
         match pending.wait_sent(self.bound, self.core.config.connection_timeout) {
-            ReplyOutcome::Reply(Ok(response)) => Ok(response),
-            ReplyOutcome::Reply(Err(error)) => {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => {
                 let error = self.error(error);
                 let maybe_done = error.is_in_doubt();
                 Err((error, maybe_done))
             }
-            ReplyOutcome::Stopped { end: WaitEnd::Cancelled, sent } => Err((self.cancelled(), sent)),
-            ReplyOutcome::Stopped { end: WaitEnd::Deadline, sent } => {
+            Err(Stopped { end: WaitEnd::Cancelled, sent }) => Err((self.cancelled(), sent)),
+            Err(Stopped { end: WaitEnd::Deadline, sent }) => {
                 self.is_in_doubt.set(self.is_in_doubt.get() || sent);
                 Err((self.connection_loss(), sent))
             }
