@@ -171,9 +171,12 @@ impl Call<'_> {
         Error::Cancelled { path: self.path.to_owned() }
     }
 
-    /// A reply of the wrong kind: our own session decodes by the request, so it can only come from another one.
+    /// A reply of the wrong kind: our own session decodes by the request, so it can only come from another one. The error
+    /// names the kind alone: contents do not belong there.
     pub(crate) fn unexpected(&self, response: &Response) -> Error {
-        Error::Protocol(format!("{} {} was answered with {}", self.operation, self.path, response.kind_name()))
+        let shown = format!("{response:?}");
+        let kind = shown.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
+        Error::Protocol(format!("{} {} was answered with {kind}", self.operation, self.path))
     }
 }
 
