@@ -246,7 +246,7 @@ impl Builder {
                 let rule = "a session_factory() of your own brings its own transport: give one of the two";
                 return Err(invalid("tls", String::new(), rule));
             }
-            (None, Some(tls)) => Some(Arc::new(Tls::new(&tls)?)),
+            (None, Some(tls)) => Some(Arc::new(Tls { config: tls.client_config()? })),
             (given, None) => given,
         };
         let missing = |name, rule| invalid(name, String::new(), rule);

@@ -194,11 +194,6 @@ impl<C, W: Clone> Machine<C, W> {
         actions: &mut Vec<Action<C, W>>,
     ) -> u64 {
         let ticket = self.take_ticket();
-        if !self.is_alive() {
-            actions.push(Action::Complete(completion, Err(self.end.clone())));
-            actions.extend(watcher.map(Action::DropWatcher));
-            return ticket;
-        }
         if let Err(error) = self.check(request, frame.len(), watcher.is_some()) {
             actions.push(Action::Complete(completion, Err(error)));
             actions.extend(watcher.map(Action::DropWatcher));
@@ -216,6 +211,9 @@ impl<C, W: Clone> Machine<C, W> {
 
     /// Whether the request may go out.
     fn check(&self, request: &Request, frame: usize, has_watcher: bool) -> Result<(), SessionError> {
+        if !self.is_alive() {
+            return Err(self.end.clone());
+        }
         let limit = self.request_limit();
         // A watch has to fit into a frame of `setWatches`, too: with one that does not, no other connection would last.
         let set_again = if has_watcher { SET_WATCHES_FRAME + PREFIX + request.path().len() } else { 0 };
