@@ -138,7 +138,9 @@ impl Background {
                     self.core.held.lose_all(Some(&session), LostReason::SessionExpired);
                 }
                 self.next_look = Some(now);
-                self.core.auth_failed(scheme);
+                self.core.link.lock().auth_failed = Some(scheme);
+                // No session will come: ends every call that waits for one.
+                self.core.wake_waiting();
                 let state = self.states.expired(now);
                 self.raise(state);
             }

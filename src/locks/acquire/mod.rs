@@ -471,7 +471,7 @@ impl Drop for Run<'_> {
         }
         self.clear_away(leftovers);
         if self.has_made_directory && !self.contention.contender.is_held {
-            self.client().core.clean_up(Job::never_used(self.acquire.lock.directory().clone()));
+            self.client().core.cleanup.add(Job::never_used(self.acquire.lock.directory().clone()));
         }
     }
 }
