@@ -151,10 +151,7 @@ impl<C, W: Clone> Machine<C, W> {
 
     /// The number of the live connection, 0 while there is none.
     pub(crate) fn connection(&self) -> u64 {
-        match self.link {
-            Link::Up { .. } | Link::Failing => self.connections,
-            Link::Down => 0,
-        }
+        if self.link == Link::Down { 0 } else { self.connections }
     }
 
     /// The number that the next connection will have.
@@ -675,10 +672,7 @@ impl<C, W: Clone> Machine<C, W> {
 
     /// When the session gives up leaving; `None` while it does not.
     pub(crate) fn leaves_at(&self) -> Option<Instant> {
-        match self.fate {
-            Fate::Leaving { until } => Some(until),
-            _ => None,
-        }
+        if let Fate::Leaving { until } = self.fate { Some(until) } else { None }
     }
 
     /// The session is over, and nothing is left to do for it.

@@ -180,16 +180,6 @@ impl Worker {
         self.shared.expired();
     }
 
-    fn on_event(&self, ticket: u64) -> impl Fn(WatchedEvent) + Send + 'static + use<> {
-        let shared = Arc::downgrade(&self.shared);
-        move |event: WatchedEvent| {
-            if let Some(shared) = shared.upgrade() {
-                let fired = shared.state.lock().fired(ticket, EventType::from(event.event_type as i32));
-                shared.carry_out(fired.into_iter().collect());
-            }
-        }
-    }
-
     fn heartbeat(&mut self) {
         let Ok(zookeeper) = self.zookeeper() else { return };
         let sent = match guarded(|| self.prove(&zookeeper)) {
@@ -214,7 +204,14 @@ impl Worker {
             // The request was answered when the connection ended. Which session the handle has by now is not known yet.
             return;
         }
-        let on_event = request.watch_table().map(|_| self.on_event(ticket));
+        let shared = Arc::downgrade(&self.shared);
+        let on_event = move |event: WatchedEvent| {
+            if let Some(shared) = shared.upgrade() {
+                let fired = shared.state.lock().fired(ticket, EventType::from(event.event_type as i32));
+                shared.carry_out(fired.into_iter().collect());
+            }
+        };
+        let on_event = request.watch_table().map(|_| on_event);
         // The session that owns the znode which the request has made or written; 0 where none does.
         let mut owner = 0;
         let result = guarded(|| match request {
