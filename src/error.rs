@@ -10,7 +10,7 @@ pub use crate::proto::types::ErrorCode;
 /// use curator_locks::{ConnectString, Result};
 ///
 /// fn port_of_the_first(servers: &str) -> Result<Option<u16>> {
-///     Ok(ConnectString::parse(servers)?.hosts().first().map(|(_, port)| *port))
+///     Ok(servers.parse::<ConnectString>()?.hosts().first().map(|(_, port)| *port))
 /// }
 /// assert_eq!(port_of_the_first("zk1:2181,zk2:2182")?, Some(2181));
 /// # Ok::<(), curator_locks::Error>(())
@@ -34,35 +34,28 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// assert!(!may_queue_again(HoldState::Lost(LostReason::Revoked)));
 /// ```
 #[non_exhaustive]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum LostReason {
     /// The server said that the session has expired.
+    #[error("the server expired the session")]
     SessionExpired,
     /// The connection was gone for as long as the session timeout, so the session was given up.
+    #[error("the connection was gone for the whole session timeout")]
     SuspendedTooLong,
     /// Somebody deleted the lock's znode while the session lived.
+    #[error("somebody deleted the lock's znode")]
     NodeDeleted,
     /// The client was closed while the lock was held.
+    #[error("the client was closed")]
     ClientClosed,
     /// Somebody asked for it, and the holder's listener gave it
     /// [back](crate::RevocationRequest::release). [`Hold::revocation`](crate::Hold::revocation) says who and why.
+    #[error("somebody asked for it, and it was given back")]
     Revoked,
     /// The hold has lasted as long as [its acquire](crate::AcquireOptions::hold_at_most) allows, so the client gives the
     /// lock back.
+    #[error("it was held for as long as its acquire allowed")]
     HeldTooLong,
-}
-
-impl std::fmt::Display for LostReason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            LostReason::SessionExpired => "the server expired the session",
-            LostReason::SuspendedTooLong => "the connection was gone for the whole session timeout",
-            LostReason::NodeDeleted => "somebody deleted the lock's znode",
-            LostReason::ClientClosed => "the client was closed",
-            LostReason::Revoked => "somebody asked for it, and it was given back",
-            LostReason::HeldTooLong => "it was held for as long as its acquire allowed",
-        })
-    }
 }
 
 /// Everything that can go wrong, by who is to blame: the caller, the server's answer, the connection, the peer.

@@ -46,7 +46,6 @@ pub use crate::{
             Submission, Ticket, WatchEvent, Watcher,
         },
         native::session::NativeSessionFactory,
-        servers::resolver::KnownAddresses,
     },
 };
 

@@ -72,21 +72,3 @@ pub enum Response {
     /// WhoAmI: (scheme, user).
     WhoAmI(Vec<(String, String)>),
 }
-
-impl Response {
-    /// The kind of reply, for error messages: contents do not belong there.
-    pub(crate) fn kind_name(&self) -> &'static str {
-        match self {
-            Response::Done => "an empty reply",
-            Response::Created { .. } => "the reply to a create",
-            Response::Stat(_) => "a stat",
-            Response::Data { .. } => "data",
-            Response::Children { .. } => "a list of children",
-            Response::Acl { .. } => "an ACL",
-            Response::Synced { .. } => "the reply to a sync",
-            Response::Multi(_) => "the reply to a multi",
-            Response::Ephemerals(_) => "a list of ephemeral znodes",
-            Response::WhoAmI(_) => "a list of identities",
-        }
-    }
-}

@@ -212,8 +212,8 @@ macro_rules! error_codes {
         /// ```
         /// use curator_locks::ErrorCode;
         ///
-        /// assert_eq!(ErrorCode::from_wire(-101), ErrorCode::NoNode);
-        /// assert_eq!(ErrorCode::NoNode.to_wire(), -101);
+        /// assert_eq!(ErrorCode::from(-101), ErrorCode::NoNode);
+        /// assert_eq!(i32::from(ErrorCode::NoNode), -101);
         /// assert_eq!(ErrorCode::NoNode.to_string(), "no such znode");
         /// ```
         #[non_exhaustive]
@@ -224,20 +224,20 @@ macro_rules! error_codes {
             Other(i32),
         }
 
-        impl ErrorCode {
-            /// The code for a number on the wire (0 is success and has none).
-            #[must_use]
-            pub fn from_wire(code: i32) -> ErrorCode {
+        /// The code for a number on the wire (0 is success and has none).
+        impl From<i32> for ErrorCode {
+            fn from(code: i32) -> ErrorCode {
                 match code {
                     $($code => ErrorCode::$name,)*
                     other => ErrorCode::Other(other),
                 }
             }
+        }
 
-            /// The number on the wire.
-            #[must_use]
-            pub fn to_wire(self) -> i32 {
-                match self {
+        /// The number on the wire.
+        impl From<ErrorCode> for i32 {
+            fn from(code: ErrorCode) -> i32 {
+                match code {
                     $(ErrorCode::$name => $code,)*
                     ErrorCode::Other(code) => code,
                 }
@@ -323,8 +323,8 @@ error_codes! {
 /// ```
 /// use curator_locks::unversioned::EventType;
 ///
-/// assert_eq!(EventType::from_wire(2), EventType::NodeDeleted);
-/// assert_eq!(EventType::from_wire(77), EventType::Other(77)); // a newer server's
+/// assert_eq!(EventType::from(2), EventType::NodeDeleted);
+/// assert_eq!(EventType::from(77), EventType::Other(77)); // a newer server's
 /// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -345,10 +345,9 @@ pub enum EventType {
     Other(i32),
 }
 
-impl EventType {
-    /// The type for a number on the wire.
-    #[must_use]
-    pub fn from_wire(event_type: i32) -> EventType {
+/// The type for a number on the wire.
+impl From<i32> for EventType {
+    fn from(event_type: i32) -> EventType {
         match event_type {
             1 => EventType::NodeCreated,
             2 => EventType::NodeDeleted,

@@ -183,12 +183,11 @@ pub enum SessionEvent {
 ///
 /// ```
 /// # use std::{sync::Arc, time::{Duration, Instant}};
-/// # use curator_locks::ConnectString;
 /// # use curator_locks::unversioned::{NativeSessionFactory, SessionConfig, SessionCounters, SessionFactory};
 /// use curator_locks::unversioned::{Request, Session, Submission, Ticket};
 ///
 /// # let config = SessionConfig {
-/// #     hosts: ConnectString::parse("127.0.0.1:1")?, // nobody answers there
+/// #     hosts: "127.0.0.1:1".parse()?, // nobody answers there
 /// #     addresses: Arc::default(),
 /// #     session_timeout: Duration::from_secs(60),
 /// #     connection_timeout: Duration::from_secs(5),
@@ -245,13 +244,13 @@ impl fmt::Debug for Submission {
 /// # #[cfg(not(feature = "testing"))] fn main() {}
 /// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = curator_locks::testing::TestingServer::start()?;
-/// # use curator_locks::{ConnectString, unversioned::{KnownAddresses, SessionConfig, SessionCounters}};
+/// # use curator_locks::unversioned::{SessionConfig, SessionCounters};
 /// use std::{sync::Arc, time::{Duration, Instant}};
 /// use curator_locks::unversioned::{NativeSessionFactory, Request, Session, SessionFactory, Submission};
 ///
 /// # let config = SessionConfig {
-/// #     hosts: ConnectString::parse(&server.connect_string())?,
-/// #     addresses: Arc::new(KnownAddresses::default()),
+/// #     hosts: server.connect_string().parse()?,
+/// #     addresses: Arc::default(),
 /// #     session_timeout: Duration::from_secs(10),
 /// #     connection_timeout: Duration::from_secs(5),
 /// #     authorizations: Vec::new(),
@@ -362,7 +361,7 @@ pub struct SessionConfig {
     /// The servers.
     pub hosts: ConnectString,
     /// The addresses that the servers' names had last, for while the names do not resolve: one for all sessions of a
-    /// client.
+    /// client. `Arc::default()` knows none yet.
     pub addresses: Arc<KnownAddresses>,
     /// The session timeout to ask for.
     pub session_timeout: Duration,

@@ -8,7 +8,7 @@ mod support;
 use std::{fmt::Debug, time::Duration};
 
 use curator_locks::{
-    Acl, AclProvider, AcquireOptions, CancelToken, ConnectString, ConnectionState, CreateMode, CreatorAllAclProvider,
+    Acl, AclProvider, AcquireOptions, CancelToken, ConnectionState, CreateMode, CreatorAllAclProvider,
     CuratorFramework, DefaultAclProvider, Error, ErrorCode, FixedEnsembleProvider, InterProcessLock, InterProcessMutex,
     Locker, RetryNTimes, Stat, perms,
     testing::TestingServer,
@@ -254,7 +254,7 @@ fn requests_and_replies(password: &[u8]) -> Vec<String> {
     buffer.space()[..frame.len()].copy_from_slice(&frame);
     buffer.filled(frame.len());
     let config = SessionConfig {
-        hosts: ConnectString::parse("127.0.0.1:1").unwrap(),
+        hosts: "127.0.0.1:1".parse().unwrap(),
         addresses: Default::default(),
         session_timeout: support::SESSION,
         connection_timeout: support::SESSION,

@@ -10,7 +10,7 @@ use std::{
 
 use crossbeam_channel::unbounded;
 use curator_locks::{
-    Acl, AclProvider, ConnectString,
+    Acl, AclProvider,
     ConnectionState::{Connected, Reconnected, Suspended},
     EnsembleProvider, Error, InterProcessLock, InterProcessMultiLock, Locker, RetryNTimes, Revoker,
     testing::expire_session,
@@ -303,7 +303,7 @@ fn a_retry_policy_that_panics_about_an_error_ends_the_call_of_a_lock_that_is_tol
 /// A session that has a watch on `/`, whose watcher panics when it is told anything. So does the observer at the end.
 fn session_that_panics(server: &str) -> Arc<dyn Session> {
     let config = SessionConfig {
-        hosts: ConnectString::parse(server).unwrap(),
+        hosts: server.parse().unwrap(),
         addresses: Arc::default(),
         session_timeout: LONG,
         connection_timeout: LONG,

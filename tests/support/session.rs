@@ -6,7 +6,6 @@ use std::{
 };
 
 use curator_locks::{
-    ConnectString,
     testing::TestingServer,
     unversioned::{
         NativeSessionFactory, Request, Response, Session, SessionConfig, SessionError, SessionFactory, Submission,
@@ -21,7 +20,7 @@ pub struct RawSession(pub Arc<dyn Session>);
 impl RawSession {
     pub fn open(server: &TestingServer) -> RawSession {
         let config = SessionConfig {
-            hosts: ConnectString::parse(&server.connect_string()).unwrap(),
+            hosts: server.connect_string().parse().unwrap(),
             addresses: Arc::default(),
             session_timeout: Duration::from_secs(20),
             connection_timeout: Duration::from_secs(10),

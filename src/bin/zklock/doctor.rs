@@ -48,7 +48,7 @@ impl Report {
 pub(crate) fn doctor(connection: &Connection, args: &Doctor) -> Result<u8> {
     let settings = Settings::of(connection)?;
     let mut report = Report { is_wrong: false };
-    let servers = ConnectString::parse(&settings.connect)?;
+    let servers: ConnectString = settings.connect.parse()?;
     let mut ticks = None;
     for (host, port) in servers.hosts() {
         ticks = ticks.max(check_server(&mut report, &settings, host, *port));

@@ -29,7 +29,7 @@ impl Hosts {
             return Ok(Hosts::unknown());
         }
         let settings = Settings::of(connection)?;
-        let servers = ConnectString::parse(&settings.connect)?;
+        let servers: ConnectString = settings.connect.parse()?;
         let answers = servers.hosts().iter().filter_map(|(host, port)| four_letters(host, *port, "cons"));
         let answers: Vec<String> = answers.collect();
         if answers.is_empty() {

@@ -138,7 +138,9 @@ impl Background {
                     self.core.held.lose_all(Some(&session), LostReason::SessionExpired);
                 }
                 self.next_look = Some(now);
-                self.core.auth_failed(scheme);
+                self.core.link.lock().auth_failed = Some(scheme);
+                // No session will come: ends every call that waits for one.
+                self.core.wake_waiting();
                 let state = self.states.expired(now);
                 self.raise(state);
             }
@@ -224,7 +226,7 @@ impl Background {
     /// The connect string may have changed, which matters only while there is no connection.
     fn look_for_servers(&mut self) {
         let ensemble = &self.core.ensemble;
-        let asked = caught("the ensemble provider", || ConnectString::parse(&ensemble.connection_string()));
+        let asked = caught("the ensemble provider", || ensemble.connection_string().parse::<ConnectString>());
         match asked.unwrap_or_else(|| Ok(self.session.hosts.clone())) {
             Ok(hosts) if hosts == self.session.hosts => {}
             Ok(hosts) if hosts.chroot() != self.session.hosts.chroot() => {

@@ -246,7 +246,7 @@ impl Builder {
                 let rule = "a session_factory() of your own brings its own transport: give one of the two";
                 return Err(invalid("tls", String::new(), rule));
             }
-            (None, Some(tls)) => Some(Arc::new(Tls::new(&tls)?)),
+            (None, Some(tls)) => Some(Arc::new(Tls { config: tls.client_config()? })),
             (given, None) => given,
         };
         let missing = |name, rule| invalid(name, String::new(), rule);
@@ -256,7 +256,7 @@ impl Builder {
         let retry_policy = self.retry_policy.ok_or_else(|| {
             missing("retry_policy", "there is no default: choose one, such as ExponentialBackoffRetry")
         })?;
-        let hosts = ConnectString::parse(&ensemble.connection_string())?;
+        let hosts: ConnectString = ensemble.connection_string().parse()?;
         check_duration("session_timeout", self.config.session_timeout)?;
         check_duration("connection_timeout", self.config.connection_timeout)?;
         if self.config.max_hold_time == Some(Duration::ZERO) {

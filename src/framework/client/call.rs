@@ -15,7 +15,7 @@ use crate::{
         api::{Session, SessionError},
         wait::{
             deadline::{WaitBound, WaitEnd},
-            pending::{Pending, ReplyOutcome, Watch, submit, submit_one},
+            pending::{Pending, Stopped, Watch, submit, submit_one},
         },
     },
 };
@@ -131,14 +131,14 @@ impl Call<'_> {
     /// Waits for a reply; beside an error stands whether the server may have carried the request out all the same.
     pub(crate) fn reply_or_doubt(&self, pending: Pending) -> Result<Response, (Error, bool)> {
         match pending.wait_sent(self.bound, self.core.config.connection_timeout) {
-            ReplyOutcome::Reply(Ok(response)) => Ok(response),
-            ReplyOutcome::Reply(Err(error)) => {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => {
                 let error = self.error(error);
                 let maybe_done = error.is_in_doubt();
                 Err((error, maybe_done))
             }
-            ReplyOutcome::Stopped { end: WaitEnd::Cancelled, sent } => Err((self.cancelled(), sent)),
-            ReplyOutcome::Stopped { end: WaitEnd::Deadline, sent } => {
+            Err(Stopped { end: WaitEnd::Cancelled, sent }) => Err((self.cancelled(), sent)),
+            Err(Stopped { end: WaitEnd::Deadline, sent }) => {
                 self.is_in_doubt.set(self.is_in_doubt.get() || sent);
                 Err((self.connection_loss(), sent))
             }
@@ -171,9 +171,12 @@ impl Call<'_> {
         Error::Cancelled { path: self.path.to_owned() }
     }
 
-    /// A reply of the wrong kind: our own session decodes by the request, so it can only come from another one.
+    /// A reply of the wrong kind: our own session decodes by the request, so it can only come from another one. The error
+    /// names the kind alone: contents do not belong there.
     pub(crate) fn unexpected(&self, response: &Response) -> Error {
-        Error::Protocol(format!("{} {} was answered with {}", self.operation, self.path, response.kind_name()))
+        let shown = format!("{response:?}");
+        let kind = shown.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
+        Error::Protocol(format!("{} {} was answered with {kind}", self.operation, self.path))
     }
 }
 

@@ -42,9 +42,10 @@ use crate::{
 /// # Ok::<(), curator_locks::Error>(())
 /// ```
 #[non_exhaustive]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CuratorFrameworkState {
     /// `start` was not called yet.
+    #[default]
     Latent,
     /// In use.
     Started,
@@ -93,6 +94,7 @@ pub(crate) struct Core {
     pub(super) next_listener: AtomicU64,
 }
 
+#[derive(Default)]
 pub(super) struct Lifecycle {
     pub(super) life: CuratorFrameworkState,
     pub(super) state: Option<ConnectionState>,
@@ -218,15 +220,8 @@ impl CuratorFramework {
             reactions: Reactions::default(),
             events,
             received,
-            link: Mutex::new(Lifecycle {
-                life: CuratorFrameworkState::Latent,
-                state: None,
-                session: None,
-                auth_failed: None,
-                retired: Vec::new(),
-                waiting: Vec::new(),
-            }),
-            listeners: Mutex::new(Vec::new()),
+            link: Mutex::default(),
+            listeners: Mutex::default(),
             next_listener: AtomicU64::new(1),
         });
         CuratorFramework { last: Arc::new(LastHandle { core: core.clone() }), core, prefix: Arc::new(prefix) }
@@ -318,13 +313,6 @@ impl Core {
         Some(session)
     }
 
-    /// No session will come: ends every call that waits for one.
-    pub(crate) fn auth_failed(&self, scheme: String) {
-        let mut link = self.link.lock();
-        link.auth_failed = Some(scheme);
-        link.wake_all();
-    }
-
     /// Wakes the threads that wait for a connection, to look again.
     pub(crate) fn wake_waiting(&self) {
         self.link.lock().wake_all();
@@ -332,11 +320,7 @@ impl Core {
 
     pub(crate) fn clean_up_later(self: &Arc<Self>, delay: Duration, job: Job) {
         let this = self.clone();
-        self.run_later(delay, move || this.clean_up(job));
-    }
-
-    pub(crate) fn clean_up(&self, job: Job) {
-        self.cleanup.add(job);
+        self.run_later(delay, move || this.cleanup.add(job));
     }
 
     pub(super) fn close(&self, wait: Duration) {

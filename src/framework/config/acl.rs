@@ -32,11 +32,13 @@ pub trait AclProvider: Send + Sync + 'static {
     /// parents are open to the world, and creating the znode itself fails.
     fn default_acl(&self) -> Vec<Acl>;
 
-    /// The list for one path, `None` for the default.
+    /// The list for one path, `None` for the default: so for all paths, unless a provider says otherwise.
     ///
     /// The path has the namespace in front but not the chroot. A lock's own znode comes with its `_c_<uuid>-` prefix and
     /// without its sequence number, each missing parent with its own path.
-    fn acl_for_path(&self, path: &str) -> Option<Vec<Acl>>;
+    fn acl_for_path(&self, _path: &str) -> Option<Vec<Acl>> {
+        None
+    }
 }
 
 /// Lets everybody do everything: the default of a client. Java: `DefaultACLProvider`.
@@ -52,10 +54,6 @@ pub struct DefaultAclProvider;
 impl AclProvider for DefaultAclProvider {
     fn default_acl(&self) -> Vec<Acl> {
         Acl::open_unsafe()
-    }
-
-    fn acl_for_path(&self, _path: &str) -> Option<Vec<Acl>> {
-        None
     }
 }
 
@@ -81,10 +79,6 @@ pub struct CreatorAllAclProvider;
 impl AclProvider for CreatorAllAclProvider {
     fn default_acl(&self) -> Vec<Acl> {
         Acl::creator_all()
-    }
-
-    fn acl_for_path(&self, _path: &str) -> Option<Vec<Acl>> {
-        None
     }
 }
 

@@ -3,7 +3,7 @@
 //! A policy decides and sleeps through the [`RetrySleeper`] it is handed, so the call that retries stays in charge of
 //! its deadline and of cancellation.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Deref, time::Duration};
 
 use crate::error::{Error, Meaning};
 
@@ -72,17 +72,8 @@ pub trait RetryPolicy: Send + Sync + 'static {
     }
 }
 
-impl<P: RetryPolicy + ?Sized> RetryPolicy for Arc<P> {
-    fn allow_retry(&self, retry_count: u32, elapsed: Duration, sleeper: &dyn RetrySleeper) -> bool {
-        (**self).allow_retry(retry_count, elapsed, sleeper)
-    }
-
-    fn allows_error(&self, error: &Error) -> bool {
-        (**self).allows_error(error)
-    }
-}
-
-impl<P: RetryPolicy + ?Sized> RetryPolicy for Box<P> {
+/// A `Box` or an `Arc` of a policy is a policy.
+impl<P: Deref<Target: RetryPolicy> + Send + Sync + 'static> RetryPolicy for P {
     fn allow_retry(&self, retry_count: u32, elapsed: Duration, sleeper: &dyn RetrySleeper) -> bool {
         (**self).allow_retry(retry_count, elapsed, sleeper)
     }

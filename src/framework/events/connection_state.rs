@@ -31,10 +31,7 @@ impl ConnectionState {
     /// Whether there is a connection in this state.
     #[must_use]
     pub fn is_connected(self) -> bool {
-        match self {
-            ConnectionState::Connected | ConnectionState::Reconnected => true,
-            ConnectionState::Suspended | ConnectionState::Lost => false,
-        }
+        matches!(self, ConnectionState::Connected | ConnectionState::Reconnected)
     }
 }
 
@@ -126,11 +123,10 @@ impl ConnectionStateMachine {
 
     /// A server accepted the session.
     pub(crate) fn connected(&mut self, now: Instant) -> Option<ConnectionState> {
-        match self.current {
-            Some(ConnectionState::Connected | ConnectionState::Reconnected) => None,
-            _ if self.was_connected => self.raise(ConnectionState::Reconnected, now),
-            _ => self.raise(ConnectionState::Connected, now),
+        if self.current.is_some_and(ConnectionState::is_connected) {
+            return None;
         }
+        self.raise(if self.was_connected { ConnectionState::Reconnected } else { ConnectionState::Connected }, now)
     }
 
     /// The connection is gone, or a background operation gave up on it.
@@ -143,10 +139,7 @@ impl ConnectionStateMachine {
 
     /// The server said that the session is gone.
     pub(crate) fn expired(&mut self, now: Instant) -> Option<ConnectionState> {
-        match self.current {
-            Some(ConnectionState::Lost) => None,
-            _ => self.raise(ConnectionState::Lost, now),
-        }
+        if self.current == Some(ConnectionState::Lost) { None } else { self.raise(ConnectionState::Lost, now) }
     }
 
     /// Time has passed. After a LOST from here the caller replaces the session.

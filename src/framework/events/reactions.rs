@@ -20,7 +20,9 @@ pub(crate) struct Reactions {
 }
 
 impl Reactions {
-    pub(crate) fn add(&self, reaction: Weak<OnConnection>) {
+    /// Adds a reaction, which lives as long as the caller keeps it.
+    pub(crate) fn add(&self, reaction: impl Fn(ConnectionState) + Send + Sync + 'static) -> Arc<OnConnection> {
+        let reaction: Arc<OnConnection> = Arc::new(reaction);
         let mut list = self.list.lock();
         if list.len() == list.capacity() {
             list.retain(|reaction| reaction.strong_count() > 0);
@@ -28,7 +30,8 @@ impl Reactions {
             let living = list.len();
             list.reserve(living.max(4));
         }
-        list.push(reaction);
+        list.push(Arc::downgrade(&reaction));
+        reaction
     }
 
     /// The living reactions, to be called under no lock.
@@ -46,11 +49,9 @@ mod tests {
     #[test]
     fn reactions_that_are_gone_make_room_for_those_that_come() {
         let reactions = Reactions::default();
-        let reaction = || -> Arc<OnConnection> { Arc::new(|_| ()) };
-        let stays: Vec<Arc<OnConnection>> = (0..10).map(|_| reaction()).collect();
-        stays.iter().for_each(|stays| reactions.add(Arc::downgrade(stays)));
+        let stays: Vec<Arc<OnConnection>> = (0..10).map(|_| reactions.add(|_| ())).collect();
         for _ in 0..100_000 {
-            reactions.add(Arc::downgrade(&reaction()));
+            reactions.add(|_| ());
         }
         assert!(reactions.list.lock().len() <= 40, "{}", reactions.list.lock().len());
         assert_eq!(reactions.living().len(), stays.len());

@@ -131,7 +131,7 @@ impl Drop for Creation<'_> {
     /// Also if the caller's retry policy or ACL provider panics.
     fn drop(&mut self) {
         if self.made_parents {
-            self.wanted.client.core.clean_up(Job::never_used(self.parent.clone()));
+            self.wanted.client.core.cleanup.add(Job::never_used(self.parent.clone()));
         }
         self.clear_doubt();
     }
@@ -238,7 +238,7 @@ impl Creation<'_> {
         let is_ephemeral = self.wanted.mode.is_ephemeral();
         if !(is_ephemeral && session.is_ended()) {
             let job = Job::protected(self.parent.clone(), prefix, is_ephemeral.then_some(&session));
-            self.wanted.client.core.clean_up(job);
+            self.wanted.client.core.cleanup.add(job);
         }
     }
 }

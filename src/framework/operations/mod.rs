@@ -146,7 +146,7 @@ impl DeleteBuilder<'_> {
         let call = self.client.call("delete", path, WaitBound::default());
         let result = self.delete(&call, &target);
         if self.guaranteed && self.version == -1 && result.as_ref().is_err_and(Error::is_retryable) {
-            self.client.core.clean_up(Job::delete(target, None));
+            self.client.core.cleanup.add(Job::delete(target, None));
         }
         result
     }

@@ -83,7 +83,7 @@ impl CuratorFramework {
         if made.is_err() {
             // Some containers may be there. The server removes only those that had a child once.
             for path in missing {
-                self.core.clean_up(Job::never_used(path));
+                self.core.cleanup.add(Job::never_used(path));
             }
         }
         made

@@ -457,7 +457,7 @@ impl Drop for Run<'_> {
             lock.release_in_background(held);
         }
         if self.has_made_directory && !is_held {
-            self.client().core.clean_up(Job::never_used(lock.directory().clone()));
+            self.client().core.cleanup.add(Job::never_used(lock.directory().clone()));
         }
     }
 }

@@ -84,7 +84,7 @@ impl LockInternals {
         let on_reply = Box::new(move |reply: Reply| match reply {
             // The session's own end came first, or another holder was told of this hold already.
             Ok(_) | Err(SessionError::Expired | SessionError::Closed | SessionError::Server(_)) => {}
-            Err(_) => core.clean_up(job),
+            Err(_) => core.cleanup.add(job),
         });
         let request = Request::Delete { path: mark.into_string(), version: -1 };
         held.session().submit(vec![Submission { request, watcher: None, on_reply }]);
@@ -130,7 +130,7 @@ impl LockInternals {
             if let Err(error) = refused {
                 let mut job = self.deletion_of_held(held);
                 let done = job.done();
-                self.client().core.clean_up(job);
+                self.client().core.cleanup.add(job);
                 return (Err(error), Some(done));
             }
             sent = self.delete(call, held);
@@ -186,7 +186,7 @@ impl LockInternals {
             }
             Leftover::Doubt(prefix) => Job::protected(self.directory().clone(), prefix, Some(owner)),
         };
-        self.client().core.clean_up(job);
+        self.client().core.cleanup.add(job);
     }
 
     /// Sends a delete without waiting. If the server does not confirm it, the job goes on; if there was no znode,
@@ -202,7 +202,7 @@ impl LockInternals {
         let on_reply = Box::new(move |reply: Reply| match reply {
             Err(SessionError::Server(ErrorCode::NoNode)) => was_gone(),
             Ok(_) | Err(SessionError::Expired | SessionError::Closed) => {}
-            Err(_) => core.clean_up(job),
+            Err(_) => core.cleanup.add(job),
         });
         session.submit(vec![Submission { request: deletion_of(path), watcher: None, on_reply }]);
     }

@@ -69,7 +69,7 @@ impl RevocationRequest {
     pub fn release(&self) {
         let (Some(lock), Some(held)) = (self.lock.upgrade(), &self.held) else { return };
         if held.lose_unless_over(LostReason::Revoked) && !lock.stays(held) {
-            lock.client().core.clean_up(lock.deletion_of_held(held));
+            lock.client().core.cleanup.add(lock.deletion_of_held(held));
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     framework::{
         client::core::{CuratorFramework, ListenerId},
         events::{
-            connection_state::{ConnectionState, ConnectionStateErrorPolicy},
+            connection_state::ConnectionStateErrorPolicy,
             dispatch::{as_listener, is_listener},
             reactions::OnConnection,
         },
@@ -124,7 +124,7 @@ impl Candidate {
         state.candidacy = Some((left, returned));
         if let Some(policy) = self.policy {
             let candidate = Arc::downgrade(self);
-            let on_connection: Arc<OnConnection> = Arc::new(move |state: ConnectionState| {
+            state.on_connection = Some(self.lock.client().core.reactions.add(move |state| {
                 let Some(candidate) = candidate.upgrade().filter(|_| policy.is_error_state(state)) else { return };
                 let term = candidate.state.lock().term.clone();
                 // The term ends even if there is a connection again by now. Another one begins when that was told, if the hold
@@ -132,9 +132,7 @@ impl Candidate {
                 if let Some(term) = term {
                     term.end();
                 }
-            });
-            self.lock.client().core.reactions.add(Arc::downgrade(&on_connection));
-            state.on_connection = Some(on_connection);
+            }));
         }
         Ok(())
     }

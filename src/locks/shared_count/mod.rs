@@ -16,10 +16,7 @@ use crate::{
             call::Call,
             core::{CuratorFramework, CuratorFrameworkState, ListenerId},
         },
-        events::{
-            connection_state::ConnectionState,
-            reactions::{OnConnection, WakeUp},
-        },
+        events::reactions::{OnConnection, WakeUp},
     },
     proto::{
         request::Request,
@@ -149,13 +146,11 @@ impl SharedCount {
             state.life = CuratorFrameworkState::Started;
             // Under the same lock: a thread that closes it from now on finds the reaction, and drops it. A new session
             // has no watch, and the writes in between were missed.
-            let on_connection: Arc<OnConnection> = Arc::new(move |state: ConnectionState| {
+            state.on_connection = Some(shared.client.core.reactions.add(move |state| {
                 if let (true, Some(shared)) = (state.is_connected(), weak.upgrade()) {
                     shared.refresh(Occasion::Connection);
                 }
-            });
-            shared.client.core.reactions.add(Arc::downgrade(&on_connection));
-            state.on_connection = Some(on_connection);
+            }));
         }
         let result = shared.read_or_create();
         if result.is_err() {

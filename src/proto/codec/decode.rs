@@ -49,7 +49,7 @@ impl Notification {
     /// The body is not a notification.
     pub fn decode(body: &[u8]) -> Result<Notification, ProtoError> {
         let mut reader = Reader::new(body);
-        let event = EventType::from_wire(reader.i32()?);
+        let event = EventType::from(reader.i32()?);
         let notification = Notification { event, state: reader.i32()?, path: reader.string()? };
         reader.finish()?;
         Ok(notification)
@@ -95,7 +95,7 @@ fn read_multi(reader: &mut Reader<'_>) -> Result<Vec<Result<Response, Option<Err
             op::CREATE | op::CREATE2 | op::DELETE | op::CHECK | op::SET_DATA => Ok(Response::read(op_code, reader)?),
             op::NONE => Err(match reader.i32()? {
                 0 => None,
-                code => Some(ErrorCode::from_wire(code)),
+                code => Some(code.into()),
             }),
             value => return Err(ProtoError::Unexpected { what: "operation in the reply of a multi", value }),
         });

@@ -110,7 +110,7 @@ fn multi_result() -> impl Strategy<Value = Result<Response, Option<ErrorCode>>> 
         Just(Ok(Response::Done)),
         stat().prop_map(|stat| Ok(Response::Stat(stat))),
         Just(Err(None)),
-        (i32::MIN..0).prop_map(|code| Err(Some(ErrorCode::from_wire(code)))),
+        (i32::MIN..0).prop_map(|code| Err(Some(ErrorCode::from(code)))),
     ]
 }
 

@@ -174,7 +174,7 @@ fn write_result(writer: &mut Writer, result: &Result<Response, Option<ErrorCode>
             write_response(writer, response);
         }
         Err(code) => {
-            let code = code.map_or(0, ErrorCode::to_wire);
+            let code = code.map_or(0, i32::from);
             write_multi_header(writer, op::NONE, false, code);
             writer.i32(code);
         }

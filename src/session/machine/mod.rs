@@ -151,10 +151,7 @@ impl<C, W: Clone> Machine<C, W> {
 
     /// The number of the live connection, 0 while there is none.
     pub(crate) fn connection(&self) -> u64 {
-        match self.link {
-            Link::Up { .. } | Link::Failing => self.connections,
-            Link::Down => 0,
-        }
+        if self.link == Link::Down { 0 } else { self.connections }
     }
 
     /// The number that the next connection will have.
@@ -194,11 +191,6 @@ impl<C, W: Clone> Machine<C, W> {
         actions: &mut Vec<Action<C, W>>,
     ) -> u64 {
         let ticket = self.take_ticket();
-        if !self.is_alive() {
-            actions.push(Action::Complete(completion, Err(self.end.clone())));
-            actions.extend(watcher.map(Action::DropWatcher));
-            return ticket;
-        }
         if let Err(error) = self.check(request, frame.len(), watcher.is_some()) {
             actions.push(Action::Complete(completion, Err(error)));
             actions.extend(watcher.map(Action::DropWatcher));
@@ -216,6 +208,9 @@ impl<C, W: Clone> Machine<C, W> {
 
     /// Whether the request may go out.
     fn check(&self, request: &Request, frame: usize, has_watcher: bool) -> Result<(), SessionError> {
+        if !self.is_alive() {
+            return Err(self.end.clone());
+        }
         let limit = self.request_limit();
         // A watch has to fit into a frame of `setWatches`, too: with one that does not, no other connection would last.
         let set_again = if has_watcher { SET_WATCHES_FRAME + PREFIX + request.path().len() } else { 0 };
@@ -560,7 +555,7 @@ impl<C, W: Clone> Machine<C, W> {
                     return Err(error);
                 }
             },
-            (err, _) => Err(ErrorCode::from_wire(err)),
+            (err, _) => Err(err.into()),
         };
         if matches!(reply, Err(ErrorCode::SessionExpired)) && self.is_alive() {
             self.in_flight.push_front((xid, request));
@@ -601,7 +596,7 @@ impl<C, W: Clone> Machine<C, W> {
                 Err(code) => {
                     return Err(ProtoError::Unexpected {
                         what: "error in the reply to closeSession",
-                        value: code.to_wire(),
+                        value: code.into(),
                     });
                 }
             },
@@ -677,10 +672,7 @@ impl<C, W: Clone> Machine<C, W> {
 
     /// When the session gives up leaving; `None` while it does not.
     pub(crate) fn leaves_at(&self) -> Option<Instant> {
-        match self.fate {
-            Fate::Leaving { until } => Some(until),
-            _ => None,
-        }
+        if let Fate::Leaving { until } = self.fate { Some(until) } else { None }
     }
 
     /// The session is over, and nothing is left to do for it.

@@ -30,15 +30,6 @@ pub struct ConnectString {
 }
 
 impl ConnectString {
-    /// Takes a connect string apart.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] with the text and the rule that it breaks: no server, an empty entry, a bad host or
-    /// port, an IPv6 address without brackets, or a chroot that is not a valid path or holds a comma.
-    pub fn parse(text: &str) -> Result<ConnectString> {
-        parse(text).map_err(|rule| Error::InvalidArgument { name: "connect_string", value: text.to_owned(), rule })
-    }
-
     /// Host and port of each server, in the order given; an IPv6 address without its brackets.
     #[must_use]
     pub fn hosts(&self) -> &[(String, u16)] {
@@ -52,11 +43,14 @@ impl ConnectString {
     }
 }
 
+/// `parse` takes a connect string apart. It fails with [`Error::InvalidArgument`], which has the text and the rule that it
+/// breaks: no server, an empty entry, a bad host or port, an IPv6 address without brackets, or a chroot that is not a valid
+/// path or holds a comma.
 impl FromStr for ConnectString {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<ConnectString> {
-        ConnectString::parse(text)
+        parse(text).map_err(|rule| Error::InvalidArgument { name: "connect_string", value: text.to_owned(), rule })
     }
 }
 
@@ -161,7 +155,7 @@ mod tests {
     use super::*;
 
     fn rule_of(text: &str) -> String {
-        match ConnectString::parse(text) {
+        match ConnectString::from_str(text) {
             Err(Error::InvalidArgument { name: "connect_string", value, rule }) if value == text => rule,
             other => unreachable!("{text:?} gave {other:?}"),
         }
@@ -188,11 +182,11 @@ mod tests {
             ("a:02181", &[("a", 2181)], ""),
         ];
         for (text, hosts, chroot) in table {
-            let parsed = ConnectString::parse(text).unwrap();
+            let parsed = ConnectString::from_str(text).unwrap();
             let expected: Vec<(String, u16)> = hosts.iter().map(|&(host, port)| (host.to_owned(), port)).collect();
             assert_eq!(parsed.hosts(), expected, "{text:?}");
             assert_eq!(parsed.chroot(), *chroot, "{text:?}");
-            assert_eq!(ConnectString::parse(&parsed.to_string()).unwrap(), parsed, "{text:?}");
+            assert_eq!(ConnectString::from_str(&parsed.to_string()).unwrap(), parsed, "{text:?}");
         }
     }
 
@@ -248,15 +242,15 @@ mod tests {
 
     #[test]
     fn the_error_shows_text_and_rule() {
-        let shown = ConnectString::parse("zk1:x").unwrap_err().to_string();
+        let shown = ConnectString::from_str("zk1:x").unwrap_err().to_string();
         assert!(shown.contains("connect_string") && shown.contains("zk1:x") && shown.contains("65535"), "{shown}");
     }
 
     proptest! {
         #[test]
         fn no_text_panics_and_what_is_accepted_survives_display(text in any::<String>()) {
-            if let Ok(parsed) = ConnectString::parse(&text) {
-                prop_assert_eq!(ConnectString::parse(&parsed.to_string()).unwrap(), parsed);
+            if let Ok(parsed) = ConnectString::from_str(&text) {
+                prop_assert_eq!(ConnectString::from_str(&parsed.to_string()).unwrap(), parsed);
             }
         }
 
@@ -264,7 +258,7 @@ mod tests {
         fn no_text_of_the_alphabet_panics(text in "[\\[\\]a:,/%. 0-9\u{e9}]{0,24}") {
             if let Ok(parsed) = text.parse::<ConnectString>() {
                 prop_assert!(!parsed.hosts().is_empty());
-                prop_assert_eq!(ConnectString::parse(&parsed.to_string()).unwrap(), parsed);
+                prop_assert_eq!(ConnectString::from_str(&parsed.to_string()).unwrap(), parsed);
             }
         }
     }

@@ -22,16 +22,6 @@ pub(crate) type Resolve = Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> +
 
 /// The addresses that the servers' names had when they last resolved. A client gives them to each of its sessions, because
 /// a session that begins while the name service is down has no other way to the servers.
-///
-/// ```
-/// use std::sync::Arc;
-/// use curator_locks::unversioned::{KnownAddresses, SessionConfig};
-///
-/// /// Sessions with this configuration learn addresses of their own.
-/// fn without_memory(config: &SessionConfig) -> SessionConfig {
-///     SessionConfig { addresses: Arc::new(KnownAddresses::default()), ..config.clone() }
-/// }
-/// ```
 #[derive(Debug, Default)]
 pub struct KnownAddresses(Mutex<HashMap<(String, u16), Known>>);
 

@@ -11,8 +11,7 @@ use std::{
 use parking_lot::Mutex;
 use rustls::{ClientConfig, ClientConnection, pki_types::ServerName};
 
-use super::{Connection, ReadHalf, Transport, WriteHalf, hung_up, invalid_data, tcp::Tcp, tls_config::TlsConfig};
-use crate::error::Result;
+use super::{Connection, ReadHalf, Transport, WriteHalf, hung_up, invalid_data, tcp::Tcp};
 
 /// How much is encrypted at a time, and how much is read from the socket at a time.
 const CHUNK: usize = 16 * 1024;
@@ -32,13 +31,7 @@ const HUNG_UP: &str =
 /// the bytes leave in the order in which they were encrypted.
 #[derive(Debug, Clone)]
 pub(crate) struct Tls {
-    config: Arc<ClientConfig>,
-}
-
-impl Tls {
-    pub(crate) fn new(config: &TlsConfig) -> Result<Tls> {
-        Ok(Tls { config: Arc::new(config.client_config()?) })
-    }
+    pub(crate) config: Arc<ClientConfig>,
 }
 
 impl Transport for Tls {
@@ -252,7 +245,8 @@ mod tests {
     fn a_handshake_that_is_not_wanted_any_more_waits_for_no_server() {
         let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = silent.local_addr().unwrap();
-        let tls = Tls::new(&TestingAuthority::new("authority").unwrap().trusted().unwrap()).unwrap();
+        let trusted = TestingAuthority::new("authority").unwrap().trusted().unwrap();
+        let tls = Tls { config: trusted.client_config().unwrap() };
         let is_over = Mutex::new(false);
         let limit = Duration::from_secs(600);
         thread::scope(|scope| {

@@ -141,7 +141,7 @@ impl TlsConfig {
     }
 
     /// Checks the whole, and turns it into the configuration of connections.
-    pub(crate) fn client_config(&self) -> Result<ClientConfig> {
+    pub(crate) fn client_config(&self) -> Result<Arc<ClientConfig>> {
         if self.roots.is_empty() {
             return Err(invalid("tls", "no server is trusted without root_certificates_pem()"));
         }
@@ -163,7 +163,7 @@ impl TlsConfig {
             None => trust.with_no_client_auth(),
         };
         config.resumption = Resumption::disabled();
-        Ok(config)
+        Ok(Arc::new(config))
     }
 }
 

@@ -26,40 +26,32 @@ pub(crate) struct Pending {
     is_settled: bool,
 }
 
-/// How the wait for a reply ended.
+/// The wait ended without the reply.
 #[derive(Debug)]
-pub(crate) enum ReplyOutcome {
-    /// With the reply.
-    Reply(Reply),
-    /// Without it; whether the request was, or may have been, sent.
-    Stopped { end: WaitEnd, sent: bool },
+pub(crate) struct Stopped {
+    pub(crate) end: WaitEnd,
+    /// Whether the request was, or may have been, sent.
+    pub(crate) sent: bool,
 }
 
 impl Pending {
     /// Waits for the reply. A request that was not written when the wait ends is taken back.
-    pub(crate) fn wait(mut self, bound: WaitBound<'_>) -> ReplyOutcome {
+    pub(crate) fn wait(mut self, bound: WaitBound<'_>) -> Result<Reply, Stopped> {
         let received = self.reply.wait(bound);
         self.is_settled = true;
-        let end = match received {
-            Ok(reply) => return ReplyOutcome::Reply(reply),
-            Err(end) => end,
-        };
-        if self.session.withdraw(self.ticket) {
-            return ReplyOutcome::Stopped { end, sent: false };
-        }
-        // The reply may have come in between.
-        match self.reply.try_take() {
-            Some(reply) => ReplyOutcome::Reply(reply),
-            None => ReplyOutcome::Stopped { end, sent: true },
-        }
+        received.or_else(|end| {
+            let sent = !self.session.withdraw(self.ticket);
+            // The reply may have come in between.
+            self.reply.try_take().ok_or(Stopped { end, sent })
+        })
     }
 
     /// Waits for the reply; but a request that was not even written `write_timeout` after its submission is taken back.
-    pub(crate) fn wait_sent(mut self, bound: WaitBound<'_>, write_timeout: Duration) -> ReplyOutcome {
+    pub(crate) fn wait_sent(mut self, bound: WaitBound<'_>, write_timeout: Duration) -> Result<Reply, Stopped> {
         self.await_arrival(bound, write_timeout);
         if !self.reply.is_settled() && bound.is_over().is_none() && self.session.withdraw(self.ticket) {
             self.is_settled = true;
-            return ReplyOutcome::Stopped { end: WaitEnd::Deadline, sent: false };
+            return Err(Stopped { end: WaitEnd::Deadline, sent: false });
         }
         // On the wire: the reply, or the end of the connection, comes in its time.
         self.wait(bound)

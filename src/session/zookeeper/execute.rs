@@ -83,7 +83,7 @@ fn any(version: i32) -> Option<i32> {
 pub(super) fn session_error(error: ZkError) -> SessionError {
     match error {
         ZkError::ConnectionLoss => SessionError::ConnectionLoss(None),
-        other => SessionError::Server(ErrorCode::from_wire(other as i32)),
+        other => SessionError::Server(ErrorCode::from(other as i32)),
     }
 }
 

@@ -159,7 +159,8 @@ impl SessionFactory for ZooKeeperSessionFactory {
             // for a thread that is gone.
             caught("the worker of a session over the package zookeeper", || worker.run());
             shared.expired();
-            shared.finished();
+            shared.state.lock().is_finished = true;
+            shared.news.notify_all();
         })?;
         spawn("zk-watchdog", move || watchdog.watch())?;
         Ok(session)

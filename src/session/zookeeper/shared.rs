@@ -115,12 +115,6 @@ impl HandleShared {
         self.state.lock().disconnected(cause);
         self.news.notify_all();
     }
-
-    /// The worker has ended.
-    pub(super) fn finished(&self) {
-        self.state.lock().is_finished = true;
-        self.news.notify_all();
-    }
 }
 
 pub(super) fn lost() -> io::Error {
@@ -154,7 +148,8 @@ mod tests {
             assert!(matches!(told.recv_timeout(longest), Ok(SessionEvent::Connected { .. })));
             assert_eq!(told.recv_timeout(longest), Ok(SessionEvent::Expired));
             assert!(shared.state.lock().ended.is_some());
-            shared.finished();
+            shared.state.lock().is_finished = true;
+            shared.news.notify_all();
         });
     }
 }

@@ -180,16 +180,6 @@ impl Worker {
         self.shared.expired();
     }
 
-    fn on_event(&self, ticket: u64) -> impl Fn(WatchedEvent) + Send + 'static + use<> {
-        let shared = Arc::downgrade(&self.shared);
-        move |event: WatchedEvent| {
-            if let Some(shared) = shared.upgrade() {
-                let fired = shared.state.lock().fired(ticket, EventType::from_wire(event.event_type as i32));
-                shared.carry_out(fired.into_iter().collect());
-            }
-        }
-    }
-
     fn heartbeat(&mut self) {
         let Ok(zookeeper) = self.zookeeper() else { return };
         let sent = match guarded(|| self.prove(&zookeeper)) {
@@ -214,20 +204,31 @@ impl Worker {
             // The request was answered when the connection ended. Which session the handle has by now is not known yet.
             return;
         }
-        let on_event = request.watch_table().map(|_| self.on_event(ticket));
+        let shared = Arc::downgrade(&self.shared);
+        let on_event = move |event: WatchedEvent| {
+            if let Some(shared) = shared.upgrade() {
+                let fired = shared.state.lock().fired(ticket, EventType::from(event.event_type as i32));
+                shared.carry_out(fired.into_iter().collect());
+            }
+        };
+        let on_event = request.watch_table().map(|_| on_event);
+        // The session that owns the znode which the request has made or written; 0 where none does.
+        let mut owner = 0;
         let result = guarded(|| match request {
             Request::Sync { path } => {
-                self.prove(&zookeeper).map(|(owner, _)| (owner, Response::Synced { path: path.clone() }))
+                (owner, _) = self.prove(&zookeeper)?;
+                Ok(Response::Synced { path: path.clone() })
             }
-            request => execute(&zookeeper, request, on_event).map(|response| (owner_of(request, &response), response)),
+            request => execute(&zookeeper, request, on_event),
         });
+        if let Ok(Response::Created { stat: Some(stat), .. }) = &result {
+            owner = stat.ephemeral_owner;
+        }
         // The package did not understand the answer, and the znode may be there.
         let result = match (request, result) {
             (Request::Create { .. }, Err(ZkError::MarshallingError)) => Err(ZkError::ConnectionLoss),
             (_, result) => result,
         };
-        let owner = result.as_ref().map_or(0, |(owner, _)| *owner);
-        let result = result.map(|(_, response)| response);
         self.leftovers.executed(request, &result);
         let id = self.shared.id();
         if owner != 0 && owner != id {
@@ -281,14 +282,4 @@ impl Worker {
 /// The package panics on an answer that it does not understand, which must not end the thread.
 fn guarded<T>(run: impl FnOnce() -> ZkResult<T>) -> ZkResult<T> {
     caught("the package zookeeper", run).unwrap_or(Err(ZkError::MarshallingError))
-}
-
-/// The session in which an ephemeral znode was created; 0 where that does not apply.
-fn owner_of(request: &Request, response: &Response) -> i64 {
-    match (request, response) {
-        (Request::Create { mode, .. }, Response::Created { stat: Some(stat), .. }) if mode.is_ephemeral() => {
-            stat.ephemeral_owner
-        }
-        _ => 0,
-    }
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 use curator_locks::{
-    Acl, ConnectString, CreateMode, ZooKeeperSessionFactory,
+    Acl, CreateMode, ZooKeeperSessionFactory,
     unversioned::{
         NativeSessionFactory, Reply, Request, Response, Session, SessionConfig, SessionError, SessionEvent,
         SessionFactory, Submission, Ticket, WatchEvent, Watcher,
@@ -37,7 +37,7 @@ impl Kind {
     /// A session that may have no connection yet, with these credentials.
     pub(crate) fn begin(self, address: &str, timeout: Duration, credentials: &[(&str, &str)]) -> Opened {
         let config = SessionConfig {
-            hosts: ConnectString::parse(address).unwrap(),
+            hosts: address.parse().unwrap(),
             addresses: Arc::default(),
             session_timeout: timeout,
             connection_timeout: Duration::from_secs(10),

@@ -1,6 +1,6 @@
 //! Sleeps and allowances of every policy, seen through a sleeper that only records.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, sync::Arc};
 
 use super::*;
 use crate::proto::types::ErrorCode;

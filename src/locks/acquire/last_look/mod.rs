@@ -16,7 +16,7 @@ use crate::{
         api::{Session, SessionError},
         wait::{
             deadline::{WaitBound, WaitEnd},
-            pending::{ReplyOutcome, submit},
+            pending::submit,
         },
     },
 };
@@ -132,14 +132,14 @@ fn ask_session(session: &Arc<dyn Session>, held: Vec<&Arc<HeldNode>>, bound: Wai
     let looks = held.iter().map(|held| Request::Exists { path: path(held), watch: false });
     let sent = submit(session, sync.into_iter().chain(looks).map(|request| (request, None)));
     let mut replies = sent.into_iter().map(|(pending, _)| pending.wait(by(bound, half)));
-    if !matches!(replies.next(), Some(ReplyOutcome::Reply(Ok(Response::Synced { .. })))) {
+    if !matches!(replies.next(), Some(Ok(Ok(Response::Synced { .. })))) {
         return false;
     }
     let mut are_answered = true;
     for (held, answer) in held.into_iter().zip(replies) {
         match answer {
             // An old answer shows nothing: the process may have been paused since.
-            ReplyOutcome::Reply(reply @ (Ok(Response::Stat(_)) | Err(SessionError::Server(ErrorCode::NoNode))))
+            Ok(reply @ (Ok(Response::Stat(_)) | Err(SessionError::Server(ErrorCode::NoNode))))
                 if asked.elapsed() < half =>
             {
                 held.znode().seen(connection, reply);

@@ -27,8 +27,8 @@ fn soon() -> WaitBound<'static> {
     WaitBound::at(Instant::now() + MOMENT)
 }
 
-fn is_stopped(answer: &ReplyOutcome, expected_end: WaitEnd, expected_sent: bool) -> bool {
-    matches!(answer, ReplyOutcome::Stopped { end, sent } if (*end, *sent) == (expected_end, expected_sent))
+fn is_stopped(answer: &Result<Reply, Stopped>, expected_end: WaitEnd, expected_sent: bool) -> bool {
+    matches!(answer, Err(Stopped { end, sent }) if (*end, *sent) == (expected_end, expected_sent))
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn a_reply_that_is_there_is_the_answer_even_when_time_is_up() {
     let pending = submit_one(&session, request());
     desk.answer(Ok(Response::Done));
     let long_ago = WaitBound::at(Instant::now());
-    assert!(matches!(pending.wait(long_ago), ReplyOutcome::Reply(Ok(Response::Done))));
+    assert!(matches!(pending.wait(long_ago), Ok(Ok(Response::Done))));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn the_write_timeout_ends_the_wait_only_for_a_request_that_was_not_written() {
             std::thread::yield_now();
         }
         desk.answer(Err(SessionError::Closed));
-        assert!(matches!(wait.join().unwrap(), ReplyOutcome::Reply(Err(SessionError::Closed))));
+        assert!(matches!(wait.join().unwrap(), Ok(Err(SessionError::Closed))));
     });
 }
 
@@ -110,7 +110,7 @@ fn a_request_that_is_dropped_before_it_was_written_is_taken_back() {
     let (waited_for, _) = batch.pop().unwrap();
     desk.submissions.lock().swap(0, 1);
     desk.answer(Ok(Response::Done));
-    assert!(matches!(waited_for.wait(soon()), ReplyOutcome::Reply(Ok(Response::Done))));
+    assert!(matches!(waited_for.wait(soon()), Ok(Ok(Response::Done))));
     let answered = submit_one(&session, request());
     desk.submissions.lock().drain(..2);
     desk.answer(Ok(Response::Done));
@@ -135,8 +135,8 @@ fn a_batch_gives_each_request_its_reply_and_watches_where_asked_for() {
     assert!(none.is_none());
     desk.answer(Ok(Response::Done));
     desk.answer(Err(SessionError::Expired));
-    assert!(matches!(first.wait(soon()), ReplyOutcome::Reply(Ok(Response::Done))));
-    assert!(matches!(second.wait(soon()), ReplyOutcome::Reply(Err(SessionError::Expired))));
+    assert!(matches!(first.wait(soon()), Ok(Ok(Response::Done))));
+    assert!(matches!(second.wait(soon()), Ok(Err(SessionError::Expired))));
     drop(watch.unwrap());
     assert_eq!(*desk.unwatched.lock(), [Ticket(1)]);
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use curator_locks::{
-    ConnectString, CreateMode,
+    CreateMode,
     testing::{Direction, Fault, FaultProxy, RequestMatch, op},
     unversioned::{SessionError, SessionEvent},
 };
@@ -91,7 +91,7 @@ pub(crate) fn other_servers_are_used_from_the_next_connection_on(kind: Kind) {
     let opened = kind.open(&one.connect_string(), LONG);
     let (id, mine) = (opened.session.id(), opened.path("mine"));
     opened.ask(create(&mine, CreateMode::Ephemeral)).unwrap();
-    opened.session.update_hosts(&ConnectString::parse(&other.connect_string()).unwrap());
+    opened.session.update_hosts(&other.connect_string().parse().unwrap());
     assert_eq!(other.connections(), 0, "not before the connection ends");
     one.cut();
     assert_eq!(opened.next_event(), SessionEvent::Disconnected);

@@ -67,11 +67,11 @@ fn one_call(session: &Arc<dyn Session>, thread: usize, round: usize) -> bool {
         let answer = pending.wait(bound);
         assert!(begun.elapsed() < LONG / 2, "{:?}: {answer:?}", begun.elapsed());
         match answer {
-            ReplyOutcome::Reply(Ok(Response::Synced { path: synced })) => {
+            Ok(Ok(Response::Synced { path: synced })) => {
                 assert_eq!(synced, path);
                 true
             }
-            ReplyOutcome::Reply(Err(SessionError::ConnectionLoss(_))) | ReplyOutcome::Stopped { .. } => false,
+            Ok(Err(SessionError::ConnectionLoss(_))) | Err(Stopped { .. }) => false,
             other => panic!("{other:?}"),
         }
     })

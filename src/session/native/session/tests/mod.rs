@@ -28,7 +28,7 @@ use crate::{
         transport::Connection,
         wait::{
             deadline::WaitBound,
-            pending::{Pending, ReplyOutcome, submit_one},
+            pending::{Pending, Stopped, submit_one},
         },
     },
 };
@@ -119,12 +119,12 @@ fn is_loss(reply: &Reply) -> bool {
 }
 
 /// Asks, and waits for the answer.
-fn wait(session: &Arc<dyn Session>, path: &str) -> ReplyOutcome {
+fn wait(session: &Arc<dyn Session>, path: &str) -> Result<Reply, Stopped> {
     submit_one(session, sync(path)).wait(WaitBound::at(Instant::now() + LONG))
 }
 
-fn is_synced(answer: &ReplyOutcome) -> bool {
-    matches!(answer, ReplyOutcome::Reply(Ok(Response::Synced { .. })))
+fn is_synced(answer: &Result<Reply, Stopped>) -> bool {
+    matches!(answer, Ok(Ok(Response::Synced { .. })))
 }
 
 fn hang_up(peer: &Peer) {
