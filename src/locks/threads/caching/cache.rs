@@ -139,7 +139,11 @@ impl Cache {
     pub(super) fn step_with<R>(&self, step: impl FnOnce(&mut State) -> (R, Next)) -> R {
         let mut guard = self.state.lock();
         let state = &mut *guard;
-        let (result, Next { releases, wake, tick, look }) = step(state);
+        let (result, next) = step(state);
+        if next.is_nothing() && state.queued.is_none() {
+            return result;
+        }
+        let Next { releases, wake, tick, look } = next;
         let waiter = |(who, turn)| Some((state.waiters.remove(&who)?, (turn, state.tenure(turn))));
         let wake = Wake(wake.into_iter().filter_map(waiter).collect());
         let releases: Vec<_> = releases.iter().filter_map(|number| state.tenures.remove(number)).collect();
