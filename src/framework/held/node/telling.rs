@@ -68,11 +68,6 @@ impl HeldNode {
         [of_subscribers, of_doubt, of_warning, inner.limits.end()].into_iter().flatten().min()
     }
 
-    /// Whether it is a holder's hold, and not that of its znode's cache.
-    fn is_its_holders(&self) -> bool {
-        self.tenure.is_some() || self.znode.cache.get().is_none()
-    }
-
     /// Whether its state stays for ever. Ask this first, and for the state after it: a loss may come in between, and is told
     /// at the next look only to those who are still there.
     fn is_over(&self, inner: &HoldParts) -> bool {
