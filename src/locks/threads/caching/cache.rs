@@ -316,10 +316,10 @@ impl ZnodeCache for Cache {
     fn release(&self, grant: &HeldNode, tenure: u64) -> Result<()> {
         let lost = grant.released();
         self.lock.thread_holds.remove(grant);
-        for lock in iter::once(&self.lock).chain(&self.shared) {
-            lock.forget_revocation(grant);
-        }
         if grant.revocable().is_some() {
+            for lock in iter::once(&self.lock).chain(&self.shared) {
+                lock.forget_revocation(grant);
+            }
             self.listens_no_more(grant);
         }
         self.end_turn(tenure, grant.grant_number());
