@@ -29,26 +29,22 @@ enum Slot<T> {
 pub(crate) struct ReplySlot<T = Reply>(Arc<Mutex<Slot<T>>>);
 
 /// The end that puts the reply there, once.
-pub(crate) struct ReplySender<T = Reply>(Arc<Mutex<Slot<T>>>);
+pub(crate) struct ReplySender<T = Reply>(Option<Arc<Mutex<Slot<T>>>>);
 
 pub(crate) fn reply_slot<T>() -> (ReplySender<T>, ReplySlot<T>) {
     let state = Arc::new(Mutex::new(Slot::Empty));
-    (ReplySender(state.clone()), ReplySlot(state))
+    (ReplySender(Some(state.clone())), ReplySlot(state))
 }
 
 impl<T> ReplySender<T> {
-    pub(crate) fn send(self, reply: T) {
+    pub(crate) fn send(mut self, reply: T) {
         self.put(Slot::Full(reply));
     }
 
-    fn put(&self, new: Slot<T>) {
-        let mut state = self.0.lock();
-        if matches!(*state, Slot::Full(_) | Slot::Done) {
-            return;
-        }
-        let before = std::mem::replace(&mut *state, new);
-        // The woken thread takes the lock first thing.
-        drop(state);
+    /// Only the first call takes the lock: the woken thread wants it at once.
+    fn put(&mut self, new: Slot<T>) {
+        let Some(slot) = self.0.take() else { return };
+        let before = std::mem::replace(&mut *slot.lock(), new);
         if let Slot::Waiting(thread) = before {
             thread.unpark();
         }

@@ -110,6 +110,11 @@ impl HeldNode {
         self.tenure.is_some()
     }
 
+    /// Whether it is a holder's hold, and not that of its znode's cache.
+    fn is_its_holders(&self) -> bool {
+        self.tenure.is_some() || self.znode.cache.get().is_none()
+    }
+
     /// The number of this grant of its znode; 0 for the only one.
     pub(crate) fn grant_number(&self) -> u64 {
         self.number
@@ -156,9 +161,14 @@ impl HeldNode {
     /// The client's knowledge of this hold and its znode.
     pub(crate) fn evidence(&self) -> Evidence {
         let of_znode = self.znode.evidence();
+        if !self.is_its_holders() {
+            // The hold of a cache has no length of its own, and ends with its znode.
+            return of_znode;
+        }
         let inner = self.inner.lock();
         let is_gone = of_znode.is_gone || inner.life.is_over();
-        Evidence { is_gone, valid_until: self.certain_until(&inner), ..of_znode }
+        let valid_until = of_znode.valid_until.map(|at| inner.ends_at.map_or(at, |end| end.min(at)));
+        Evidence { is_gone, valid_until, ..of_znode }
     }
 
     /// The moment up to which the lock is held for certain if its znode is there.

@@ -2,7 +2,7 @@
 //! other contenders.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     iter,
     sync::{Arc, Weak},
     time::{Duration, Instant},
@@ -51,10 +51,10 @@ pub(crate) struct Cache {
 pub(super) struct State {
     pub(super) local_queue: LocalQueue,
     /// The slots for the wake-ups of the acquires that wait, by their numbers, and the number of the last acquire.
-    pub(super) waiters: HashMap<u64, ReplySender<Turn>>,
+    pub(super) waiters: HashMap<u64, ReplySender<WakeUp>>,
     pub(super) last_waiter: u64,
     /// The znodes that were granted and not given back, by the numbers of their tenures.
-    pub(super) tenures: HashMap<u64, Arc<HeldNode>>,
+    pub(super) tenures: BTreeMap<u64, Arc<HeldNode>>,
     /// The contender of a delegate that has given up, until the next one takes it over.
     pub(super) queued: Option<(Mode, Contention)>,
     /// The watch on the directory's children.
@@ -63,20 +63,29 @@ pub(super) struct State {
     given_back: Option<Arc<HeldNode>>,
 }
 
+/// The turn of a waiter, and the znode of its tenure if that is granted.
+pub(super) type WakeUp = (Turn, Option<Arc<HeldNode>>);
+
 /// Waiters to wake on drop, so that they wake even if a [`Session`](crate::session::api::Session) panics while a znode
 /// is deleted.
-struct Wake(Vec<(ReplySender<Turn>, Turn)>);
+struct Wake(Vec<(ReplySender<WakeUp>, WakeUp)>);
 
 impl Drop for Wake {
     fn drop(&mut self) {
-        for (waiter, turn) in self.0.drain(..) {
+        for (waiter, wake_up) in self.0.drain(..) {
             // A waiter that gives up at this moment passes its turn on.
-            waiter.send(turn);
+            waiter.send(wake_up);
         }
     }
 }
 
 impl State {
+    /// The znode by which a thread holds on this turn.
+    pub(super) fn tenure(&self, turn: Turn) -> Option<Arc<HeldNode>> {
+        let Turn::Hold { tenure, .. } = turn else { return None };
+        self.tenures.get(&tenure).cloned()
+    }
+
     fn number(&self, znode: &HeldZnode) -> Option<u64> {
         self.tenures.iter().find(|(_, node)| std::ptr::eq(&raw const **node.znode(), znode)).map(|(number, _)| *number)
     }
@@ -128,8 +137,12 @@ impl Cache {
     pub(super) fn step_with<R>(&self, step: impl FnOnce(&mut State) -> (R, Next)) -> R {
         let mut guard = self.state.lock();
         let state = &mut *guard;
-        let (result, Next { releases, wake, tick, look }) = step(state);
-        let waiter = |(who, turn)| Some((state.waiters.remove(&who)?, turn));
+        let (result, next) = step(state);
+        if next.is_nothing() && state.queued.is_none() {
+            return result;
+        }
+        let Next { releases, wake, tick, look } = next;
+        let waiter = |(who, turn)| Some((state.waiters.remove(&who)?, (turn, state.tenure(turn))));
         let wake = Wake(wake.into_iter().filter_map(waiter).collect());
         let releases: Vec<_> = releases.iter().filter_map(|number| state.tenures.remove(number)).collect();
         // No delegate will take it over.
@@ -301,10 +314,10 @@ impl ZnodeCache for Cache {
     fn release(&self, grant: &HeldNode, tenure: u64) -> Result<()> {
         let lost = grant.released();
         self.lock.thread_holds.remove(grant);
-        for lock in iter::once(&self.lock).chain(&self.shared) {
-            lock.forget_revocation(grant);
-        }
         if grant.revocable().is_some() {
+            for lock in iter::once(&self.lock).chain(&self.shared) {
+                lock.forget_revocation(grant);
+            }
             self.listens_no_more(grant);
         }
         self.end_turn(tenure, grant.grant_number());

@@ -28,7 +28,7 @@ use crate::{
         },
         options::wait::Wait,
         threads::caching::{
-            cache::{Cache, State},
+            cache::{Cache, State, WakeUp},
             local_queue::{Mode, Next, Turn},
         },
     },
@@ -79,10 +79,12 @@ struct Entering<'a> {
     /// The hold by which the thread counts as a holder, while it looks.
     entered: Option<Arc<HeldNode>>,
     /// The slot of its wake-up, from when it begins to wait until it has taken that.
-    wake_ups: Option<ReplySlot<Turn>>,
+    wake_ups: Option<ReplySlot<WakeUp>>,
     has_waited: bool,
     /// Its turn in the local queue. `No`: it has nothing to give up.
     turn: Turn,
+    /// The znode of the tenure in which it has its turn.
+    tenure: Option<Arc<HeldNode>>,
 }
 
 impl<'a> Entering<'a> {
@@ -96,8 +98,9 @@ impl<'a> Entering<'a> {
             state.last_waiter += 1;
             let who = state.last_waiter;
             let (turn, next) = state.local_queue.enter(who, mode, wait.only_try);
-            let (entered, wake_ups, has_waited) = (None, None, false);
-            let mut enter = Entering { cache, lock, mode, who, wait, owners, entered, wake_ups, has_waited, turn };
+            let (entered, wake_ups, has_waited, tenure) = (None, None, false, None);
+            let mut enter =
+                Entering { cache, lock, mode, who, wait, owners, entered, wake_ups, has_waited, turn, tenure };
             enter.has_turn(state, turn);
             (Ok(enter), next)
         })
@@ -105,7 +108,7 @@ impl<'a> Entering<'a> {
 
     /// Registers the wake-up slot under the lock that put us in the queue: no wake-up can come before the slot exists.
     fn has_turn(&mut self, state: &mut State, turn: Turn) {
-        self.turn = turn;
+        (self.turn, self.tenure) = (turn, state.tenure(turn));
         if turn == Turn::Wait {
             let (sender, wake_ups) = reply_slot();
             state.waiters.insert(self.who, sender);
@@ -129,8 +132,8 @@ impl<'a> Entering<'a> {
         loop {
             let until = next_recheck(self.lock.client()).map_or(bound, |at| bound.by(at));
             let end = match wake_ups.wait(until) {
-                Ok(turn) => {
-                    (self.wake_ups, self.turn) = (None, turn);
+                Ok((turn, tenure)) => {
+                    (self.wake_ups, self.turn, self.tenure) = (None, turn, tenure);
                     if matches!(turn, Turn::Hold { .. }) {
                         self.lock.client().core.counters.waits.record(since.elapsed());
                     }
@@ -179,8 +182,7 @@ impl<'a> Entering<'a> {
     /// `Continue`: the next turn.
     fn take(&mut self, number: u64, grant: u64) -> Result<ControlFlow<Option<Arc<HeldNode>>>> {
         let (cache, lock) = (self.cache, self.lock);
-        let tenure = cache.state.lock().tenures.get(&number).cloned();
-        let Some(tenure) = tenure else { return Ok(self.again(number, grant)) };
+        let Some(tenure) = self.tenure.take() else { return Ok(self.again(number, grant)) };
         let held = tenure.grant(number, grant, lock.revocable_node());
         if held.revocable().is_some() {
             cache.listening.lock().push(Arc::downgrade(&held));
@@ -256,7 +258,7 @@ impl Drop for Entering<'_> {
                 return;
             }
             // The wake-up is there by now, or comes at once.
-            self.turn = wake_ups.wait(WaitBound::default()).unwrap_or(Turn::Wait);
+            self.turn = wake_ups.wait(WaitBound::default()).map_or(Turn::Wait, |(turn, _)| turn);
         }
         match self.turn {
             Turn::No => {}

@@ -108,6 +108,11 @@ impl Next {
         Next { releases: number.into_iter().collect(), ..Next::default() }
     }
 
+    /// Whether the input has no effect, as most grants and releases have none where no thread waits.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.releases.is_empty() && self.wake.is_empty() && self.tick.is_none() && self.look.is_none()
+    }
+
     fn and(mut self, then: Next) -> Next {
         self.releases.extend(then.releases);
         self.wake.extend(then.wake);
@@ -268,7 +273,7 @@ impl LocalQueue {
                 None if tenure.rivals.is_some() || limits.keep_idle.is_zero() => self.end(),
                 None => {
                     tenure.idle_since = Some(now);
-                    let tick = tenure.next_tick(limits).filter(|_| !self.is_timed);
+                    let tick = if self.is_timed { None } else { tenure.next_tick(limits) };
                     self.is_timed |= tick.is_some();
                     Next { tick, ..Next::default() }
                 }
