@@ -265,15 +265,15 @@ fn a_lock_that_was_not_asked_to_listen_leaves_no_mark() {
 #[test]
 fn a_pause_after_a_death_is_no_part_of_the_hold() {
     let client = support::client();
-    let heir = another(&client);
+    let other = another(&client);
     let dead = lock(&client, "dead", NO_DELAY).lock().unwrap();
     support::expire(&client);
     eventually("it is dead", || dead.is_lost());
-    let patient = lock(&heir, "patient", Duration::from_secs(3600));
+    let patient = lock(&other, "patient", Duration::from_secs(3600));
     let until = AcquireOptions::new().timeout(PATIENCE / 10).hold_at_least(Duration::from_secs(3600));
     assert!(patient.lock_with(&until).unwrap().is_none(), "the pause is longer than its time");
     let most = 300 * MS;
-    let next = lock(&heir, "next", most * 2);
+    let next = lock(&other, "next", most * 2);
     let held =
         next.lock_with(&AcquireOptions::new().timeout(PATIENCE).hold_at_most(most)).unwrap().expect("nobody holds it");
     assert_eq!(heard(&held).len(), 1);

@@ -7,7 +7,7 @@ use std::{
 };
 
 /// All of them. `cargo test --test NAME` alone does not build examples, so cargo is asked once more, and says where it has
-/// put them; the same features make that a matter of an instant where they are there.
+/// put them; the same features and the same profile make that a matter of an instant where they are there.
 fn programs() -> &'static [PathBuf] {
     static PROGRAMS: OnceLock<Vec<PathBuf>> = OnceLock::new();
     PROGRAMS.get_or_init(|| {
@@ -15,9 +15,7 @@ fn programs() -> &'static [PathBuf] {
         build.args(["build", "--quiet", "--examples", "--message-format=json", "--manifest-path"]);
         build.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
         build.arg(if cfg!(feature = "zookeeper") { "--all-features" } else { "--features=testing" });
-        if !cfg!(debug_assertions) {
-            build.arg("--release");
-        }
+        build.arg(if cfg!(debug_assertions) { "--profile=test" } else { "--release" });
         let output = build.stderr(Stdio::inherit()).output().unwrap();
         assert!(output.status.success(), "{build:?}");
         let said = String::from_utf8(output.stdout).unwrap();

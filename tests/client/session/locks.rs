@@ -81,26 +81,6 @@ fn a_panic_while_a_handle_is_made_is_no_more_than_a_failed_attempt() {
 }
 
 #[test]
-fn a_timed_acquire_of_a_held_lock_ends_in_time_and_leaves_nothing() {
-    let machine = Machine::watch();
-    let server = server();
-    let native = native(&server.connect_string(), "timed");
-    let (client, _handle) = given(&server.connect_string(), "timed");
-    let held = mutex(&native);
-    held.acquire().unwrap();
-    let lock = mutex(&client);
-    assert!(!lock.acquire_timeout(Duration::ZERO).unwrap());
-    let begin = Instant::now();
-    assert!(!lock.acquire_timeout(Duration::from_millis(300)).unwrap());
-    assert!(begin.elapsed() >= Duration::from_millis(300));
-    machine.assert_at_most("timed out", since(begin), Duration::from_secs(2));
-    eventually("nothing left", || queue(&native) == 1);
-    held.release().unwrap();
-    assert!(lock.acquire_timeout(PATIENCE).unwrap());
-    lock.release().unwrap();
-}
-
-#[test]
 fn waiters_are_served_in_the_order_in_which_they_came_whatever_their_session() {
     let server = server();
     let native = native(&server.connect_string(), "fifo");

@@ -64,56 +64,6 @@ fn one_way_black_holes_are_noticed_like_any_other() {
 }
 
 #[test]
-fn a_timed_call_in_a_black_hole_ends_by_its_deadline() {
-    let machine = Machine::watch();
-    let scene = scene();
-    let mutex = mutex(&scene.client);
-    mutex.acquire().unwrap();
-    mutex.release().unwrap();
-    scene.proxy.black_hole(Direction::Both);
-    let mut over = Vec::new();
-    for timeout in [1000 * MS, 1000 * MS, 1500 * MS, 1500 * MS, 4000 * MS] {
-        let begin = Instant::now();
-        let result = mutex.acquire_timeout(timeout);
-        over.push((since(begin), timeout));
-        assert!(matches!(result, Err(Error::ConnectionLoss { .. } | Error::SessionExpired { .. })), "{result:?}");
-    }
-    machine.assert_over_at_most("black hole: timed call over its deadline", 0.5, over, 50 * MS);
-}
-
-#[test]
-fn a_timed_waiter_in_a_black_hole_ends_by_its_deadline() {
-    let machine = Machine::watch();
-    let scene = scene_with(LONG);
-    let holder = mutex(&scene.observer);
-    holder.acquire().unwrap();
-    // Not over before the waiter is seen to wait.
-    let timeout = 10_000 * MS;
-    let mut over = Vec::new();
-    for _ in 0..3 {
-        scene.proxy.clear_log();
-        let client = scene.client.clone();
-        let waiter = spawn(move || {
-            let begin = Instant::now();
-            let result = mutex(&client).acquire_timeout(timeout);
-            (since(begin), result)
-        });
-        wait_for_nodes(&scene.observer, 2);
-        // It sleeps when both its watches are set; the reply to the sync comes after theirs.
-        let watches = || scene.proxy.log().iter().filter(|record| record.op == op::GET_DATA).count();
-        eventually("it waits", || watches() == 2);
-        scene.client.sync().for_path("/").unwrap();
-        scene.proxy.black_hole(Direction::Both);
-        let (took, result) = join(&waiter).1;
-        assert!(!result.unwrap());
-        over.push((took, timeout));
-        scene.proxy.pass().unwrap();
-        wait_for_nodes(&scene.observer, 1);
-    }
-    machine.assert_over_at_most("black hole: timed waiter over its deadline", 0.5, over, 50 * MS);
-}
-
-#[test]
 fn an_untimed_call_in_a_black_hole_ends_when_the_retry_policy_is_exhausted() {
     let machine = Machine::watch();
     let scene = scene_of(T, hasty);
@@ -191,33 +141,87 @@ fn a_queued_waiter_outlasts_a_suspension() {
     assert!(queued.iter().any(|name| path.ends_with(name)), "{path} is not one of {queued:?}");
 }
 
-#[test]
-fn a_call_under_way_when_the_network_dies_ends_by_its_deadline() {
-    let machine = Machine::watch();
-    let scene = scene_with(3 * T);
-    let mutex = mutex(&scene.client);
-    // A link may be slow: up to 0.3 of the session timeout, 2.7 s, without an answer the time was merely too short.
-    let (short, long) = (2000 * MS, T + T / 5);
-    let mut over = Vec::new();
-    for timeout in [short, long, short, long] {
-        eventually("it is connected", || scene.client.is_connected());
-        let creates = curator_locks::testing::RequestMatch::creates();
-        let fault = scene.proxy.inject(creates, curator_locks::testing::Fault::HoldReply);
-        let begin = Instant::now();
-        let result = mutex.acquire_timeout(timeout);
-        over.push((since(begin), timeout));
-        fault.wait_for_hits(1, LONG).unwrap();
-        match result {
-            Ok(false) => assert_eq!(timeout, short),
-            Err(Error::ConnectionLoss { .. }) => assert_eq!(timeout, long),
-            result => panic!("{timeout:?}: {result:?}"),
+mod slow {
+    use super::*;
+
+    #[test]
+    fn a_timed_call_in_a_black_hole_ends_by_its_deadline() {
+        let machine = Machine::watch();
+        let scene = scene();
+        let mutex = mutex(&scene.client);
+        mutex.acquire().unwrap();
+        mutex.release().unwrap();
+        scene.proxy.black_hole(Direction::Both);
+        let mut over = Vec::new();
+        for timeout in [1000 * MS, 1000 * MS, 1500 * MS, 1500 * MS, 4000 * MS] {
+            let begin = Instant::now();
+            let result = mutex.acquire_timeout(timeout);
+            over.push((since(begin), timeout));
+            assert!(matches!(result, Err(Error::ConnectionLoss { .. } | Error::SessionExpired { .. })), "{result:?}");
         }
-        fault.release();
-        wait_for_nodes(&scene.observer, 0);
+        machine.assert_over_at_most("black hole: timed call over its deadline", 0.5, over, 50 * MS);
     }
-    machine.assert_over_at_most("in mid-call: over the deadline", 0.5, over, 50 * MS);
-    // What the server had made goes, whoever waited for it.
-    wait_for_nodes(&scene.observer, 0);
-    assert!(mutex.acquire_timeout(LONG).unwrap());
-    mutex.release().unwrap();
+
+    #[test]
+    fn a_timed_waiter_in_a_black_hole_ends_by_its_deadline() {
+        let machine = Machine::watch();
+        let scene = scene_with(LONG);
+        let holder = mutex(&scene.observer);
+        holder.acquire().unwrap();
+        // Not over before the waiter is seen to wait.
+        let timeout = 10_000 * MS;
+        let mut over = Vec::new();
+        for _ in 0..3 {
+            scene.proxy.clear_log();
+            let client = scene.client.clone();
+            let waiter = spawn(move || {
+                let begin = Instant::now();
+                let result = mutex(&client).acquire_timeout(timeout);
+                (since(begin), result)
+            });
+            wait_for_nodes(&scene.observer, 2);
+            // It sleeps when both its watches are set; the reply to the sync comes after theirs.
+            let watches = || scene.proxy.log().iter().filter(|record| record.op == op::GET_DATA).count();
+            eventually("it waits", || watches() == 2);
+            scene.client.sync().for_path("/").unwrap();
+            scene.proxy.black_hole(Direction::Both);
+            let (took, result) = join(&waiter).1;
+            assert!(!result.unwrap());
+            over.push((took, timeout));
+            scene.proxy.pass().unwrap();
+            wait_for_nodes(&scene.observer, 1);
+        }
+        machine.assert_over_at_most("black hole: timed waiter over its deadline", 0.5, over, 50 * MS);
+    }
+
+    #[test]
+    fn a_call_under_way_when_the_network_dies_ends_by_its_deadline() {
+        let machine = Machine::watch();
+        let scene = scene_with(3 * T);
+        let mutex = mutex(&scene.client);
+        // A link may be slow: up to 0.3 of the session timeout, 2.7 s, without an answer the time was merely too short.
+        let (short, long) = (2000 * MS, T + T / 5);
+        let mut over = Vec::new();
+        for timeout in [short, long, short, long] {
+            eventually("it is connected", || scene.client.is_connected());
+            let creates = curator_locks::testing::RequestMatch::creates();
+            let fault = scene.proxy.inject(creates, curator_locks::testing::Fault::HoldReply);
+            let begin = Instant::now();
+            let result = mutex.acquire_timeout(timeout);
+            over.push((since(begin), timeout));
+            fault.wait_for_hits(1, LONG).unwrap();
+            match result {
+                Ok(false) => assert_eq!(timeout, short),
+                Err(Error::ConnectionLoss { .. }) => assert_eq!(timeout, long),
+                result => panic!("{timeout:?}: {result:?}"),
+            }
+            fault.release();
+            wait_for_nodes(&scene.observer, 0);
+        }
+        machine.assert_over_at_most("in mid-call: over the deadline", 0.5, over, 50 * MS);
+        // What the server had made goes, whoever waited for it.
+        wait_for_nodes(&scene.observer, 0);
+        assert!(mutex.acquire_timeout(LONG).unwrap());
+        mutex.release().unwrap();
+    }
 }

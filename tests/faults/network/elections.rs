@@ -83,30 +83,6 @@ fn depose() {
 }
 
 #[test]
-fn an_owner_that_hears_the_servers_again_within_its_session_leads_on_with_the_same_znode() {
-    // The client gives it up as long after the doubt as it lasts.
-    let scene = scene_with(4 * T);
-    let ((owner, told), (next, told_next)) = (candidate(&scene.client), candidate(&scene.observer));
-    assert!(owner.lock().unwrap() && !next.lock().unwrap());
-    expect(&told, Acquired);
-    let (id, session, hold) = (owner.id(), scene.client.session_id(), owner.hold().unwrap());
-    // The servers hear it all the time, so that its session lives.
-    scene.proxy.black_hole(Direction::ToClient);
-    let begin = Instant::now();
-    let released = expect(&told, Released);
-    assert_eq!(hold.state(), HoldState::InDoubt);
-    scene.proxy.pass().unwrap();
-    let again = expect(&told, Acquired);
-    figure("one way black hole: released, and acquired again", (released - begin, again - begin));
-    assert!(owner.is_owner());
-    assert_eq!((owner.id(), scene.client.session_id()), (id, session));
-    owner.close().unwrap();
-    expect(&told, Released);
-    expect(&told_next, Acquired);
-    assert!(told.is_empty() && told_next.is_empty());
-}
-
-#[test]
 fn a_connection_that_is_back_in_time_is_told_to_no_owner() {
     let scene = scene_with(LONG);
     let (owner, told) = candidate(&scene.client);
@@ -203,4 +179,32 @@ fn a_directory_that_becomes_too_large_ends_an_election_with_a_message() {
     assert!(told.is_empty() && !waiter.is_owner());
     limited.scene.observer.delete().deleting_children_if_needed().for_path(DIR).unwrap();
     assert!(waiter.lock().unwrap(), "it may be asked to queue again");
+}
+
+mod slow {
+    use super::*;
+
+    #[test]
+    fn an_owner_that_hears_the_servers_again_within_its_session_leads_on_with_the_same_znode() {
+        // The client gives it up as long after the doubt as it lasts.
+        let scene = scene_with(4 * T);
+        let ((owner, told), (next, told_next)) = (candidate(&scene.client), candidate(&scene.observer));
+        assert!(owner.lock().unwrap() && !next.lock().unwrap());
+        expect(&told, Acquired);
+        let (id, session, hold) = (owner.id(), scene.client.session_id(), owner.hold().unwrap());
+        // The servers hear it all the time, so that its session lives.
+        scene.proxy.black_hole(Direction::ToClient);
+        let begin = Instant::now();
+        let released = expect(&told, Released);
+        assert_eq!(hold.state(), HoldState::InDoubt);
+        scene.proxy.pass().unwrap();
+        let again = expect(&told, Acquired);
+        figure("one way black hole: released, and acquired again", (released - begin, again - begin));
+        assert!(owner.is_owner());
+        assert_eq!((owner.id(), scene.client.session_id()), (id, session));
+        owner.close().unwrap();
+        expect(&told, Released);
+        expect(&told_next, Acquired);
+        assert!(told.is_empty() && told_next.is_empty());
+    }
 }

@@ -12,10 +12,10 @@ mod local;
 #[path = "../over.rs"]
 mod over;
 mod paused;
+mod queuing;
 mod read_write;
 mod rivals;
 mod rows;
-mod seekers;
 mod unseen;
 mod views;
 mod wire;

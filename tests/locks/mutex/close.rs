@@ -104,9 +104,6 @@ fn closing_ends_the_session_and_a_closed_client_says_so() {
 fn a_client_that_was_never_started_says_so() {
     let client = builder(support::server(), "never").build().unwrap();
     assert_eq!(client.state(), CuratorFrameworkState::Latent);
-    let mutex = mutex(&client);
-    assert!(matches!(mutex.acquire(), Err(Error::NotStarted)));
-    assert!(matches!(mutex.try_lock(), Err(Error::NotStarted)));
     assert!(matches!(client.block_until_connected(Some(Duration::ZERO)), Err(Error::NotStarted)));
     assert!(matches!(client.check_exists().for_path("/"), Err(Error::NotStarted)));
     client.close();

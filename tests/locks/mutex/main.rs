@@ -34,8 +34,8 @@ mod reentrancy;
 mod restart;
 #[path = "waiting/timeouts.rs"]
 mod timeouts;
-#[path = "wire/vacancy.rs"]
-mod vacancy;
+#[path = "wire/uncontended.rs"]
+mod uncontended;
 #[path = "wire/watches.rs"]
 mod watches;
 

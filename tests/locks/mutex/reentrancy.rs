@@ -30,21 +30,18 @@ fn each_release_of_a_lost_lock_says_so_and_the_last_one_ends_it() {
 }
 
 #[test]
-fn only_the_owner_releases() {
+fn another_thread_sees_the_hold_and_owns_nothing_of_it() {
     let client = support::client();
     let mutex = mutex(&client);
-    assert!(matches!(mutex.release(), Err(Error::NotOwner { .. })));
     mutex.acquire().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
-            assert!(matches!(mutex.release(), Err(Error::NotOwner { .. })));
             assert!(mutex.is_acquired_in_this_process() && !mutex.is_owned_by_current_thread());
             assert_eq!(mutex.lock_path(), None);
         });
     });
     assert!(mutex.is_owned_by_current_thread());
     mutex.release().unwrap();
-    assert!(matches!(mutex.release(), Err(Error::NotOwner { .. })));
 }
 
 #[test]

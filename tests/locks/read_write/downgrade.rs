@@ -141,13 +141,13 @@ fn waits_for_the_heir(
             mutex.release().unwrap();
         });
         eventually("the mutex waits", || watchers(one, first).contains(&two.session_id()));
-        let heir = replace();
-        eventually("the mutex waits for the heir", || {
-            assert_eq!(is_granted.try_recv(), Err(TryRecvError::Empty), "a mutex beside {heir}");
-            watchers(one, &heir).contains(&two.session_id())
+        let successor = replace();
+        eventually("the mutex waits for the successor", || {
+            assert_eq!(is_granted.try_recv(), Err(TryRecvError::Empty), "a mutex beside {successor}");
+            watchers(one, &successor).contains(&two.session_id())
         });
-        assert_eq!(is_granted.try_recv(), Err(TryRecvError::Empty), "a mutex beside {heir}");
-        free(&heir);
+        assert_eq!(is_granted.try_recv(), Err(TryRecvError::Empty), "a mutex beside {successor}");
+        free(&successor);
         is_granted.recv_timeout(PATIENCE).unwrap();
     });
 }

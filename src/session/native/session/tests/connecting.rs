@@ -140,44 +140,6 @@ fn new_servers_are_used_from_the_next_connection_on() {
 }
 
 #[test]
-fn a_silent_server_is_left_after_two_thirds_of_the_timeout() {
-    const TIMEOUT: Duration = Duration::from_secs(12);
-    let machine = Machine::watch();
-    let fake = Fake::new();
-    let client = Client::open(&fake.config());
-    let begun = Instant::now();
-    let mut peer = client.welcome_for(&fake, TIMEOUT).0;
-    assert!(matches!(client.event(), SessionEvent::Connected { .. }));
-    assert_eq!(client.event(), SessionEvent::Disconnected);
-    let lasted = since(begun);
-    assert!(lasted.end - lasted.start >= TIMEOUT * 2 / 3, "{lasted:?}");
-    machine.assert_at_most("left", lasted.clone(), TIMEOUT);
-    match peer.next_request() {
-        Some(heartbeat) => assert_eq!(heartbeat.op, server::SYNC),
-        // It was due a third of the timeout before the end.
-        None => assert!(machine.lateness(&lasted) >= TIMEOUT / 3, "no heartbeat"),
-    }
-    peer.wait_for_the_end();
-}
-
-#[test]
-fn heartbeats_keep_an_idle_session_connected() {
-    let fake = Fake::new();
-    let client = Client::open(&fake.config());
-    // A third of it is longer than this machine lets a process stand still.
-    let peer = client.welcome_for(&fake, Duration::from_secs(24)).0;
-    assert!(matches!(client.event(), SessionEvent::Connected { .. }));
-    let first = client.session.valid_until().unwrap();
-    let server = std::thread::spawn(|| peer.answer_all());
-    wait_until(3 * LONG, || client.session.valid_until().unwrap() > first + Duration::from_millis(14_400));
-    assert!(client.events.try_recv().is_err());
-    client.session.close(Instant::now() + LONG);
-    let ops = server.join().unwrap();
-    assert_eq!(ops.last(), Some(&server::CLOSE));
-    assert!(ops.len() >= 4 && ops[..ops.len() - 1].iter().all(|op| *op == server::SYNC), "{ops:?}");
-}
-
-#[test]
 fn an_expired_session_ends_its_thread() {
     let fake = Fake::new();
     let (client, peer) = Client::connected(&fake);
@@ -329,4 +291,46 @@ fn the_next_session_of_a_client_finds_the_servers_though_the_names_resolve_no_mo
     let second = transport.open(&config);
     let _peer = second.welcome(&fake);
     assert!(matches!(second.event(), SessionEvent::Connected { .. }));
+}
+
+mod slow {
+    use super::*;
+
+    #[test]
+    fn a_silent_server_is_left_after_two_thirds_of_the_timeout() {
+        const TIMEOUT: Duration = Duration::from_secs(12);
+        let machine = Machine::watch();
+        let fake = Fake::new();
+        let client = Client::open(&fake.config());
+        let begun = Instant::now();
+        let mut peer = client.welcome_for(&fake, TIMEOUT).0;
+        assert!(matches!(client.event(), SessionEvent::Connected { .. }));
+        assert_eq!(client.event(), SessionEvent::Disconnected);
+        let lasted = since(begun);
+        assert!(lasted.end - lasted.start >= TIMEOUT * 2 / 3, "{lasted:?}");
+        machine.assert_at_most("left", lasted.clone(), TIMEOUT);
+        match peer.next_request() {
+            Some(heartbeat) => assert_eq!(heartbeat.op, server::SYNC),
+            // It was due a third of the timeout before the end.
+            None => assert!(machine.lateness(&lasted) >= TIMEOUT / 3, "no heartbeat"),
+        }
+        peer.wait_for_the_end();
+    }
+
+    #[test]
+    fn heartbeats_keep_an_idle_session_connected() {
+        let fake = Fake::new();
+        let client = Client::open(&fake.config());
+        // A third of it is longer than this machine lets a process stand still.
+        let peer = client.welcome_for(&fake, Duration::from_secs(24)).0;
+        assert!(matches!(client.event(), SessionEvent::Connected { .. }));
+        let first = client.session.valid_until().unwrap();
+        let server = std::thread::spawn(|| peer.answer_all());
+        wait_until(3 * LONG, || client.session.valid_until().unwrap() > first + Duration::from_millis(14_400));
+        assert!(client.events.try_recv().is_err());
+        client.session.close(Instant::now() + LONG);
+        let ops = server.join().unwrap();
+        assert_eq!(ops.last(), Some(&server::CLOSE));
+        assert!(ops.len() >= 4 && ops[..ops.len() - 1].iter().all(|op| *op == server::SYNC), "{ops:?}");
+    }
 }

@@ -41,19 +41,19 @@ fn the_place_stays(options: &AcquireOptions, give_up: impl FnOnce(), check: impl
     let (kept, first, last) = (cached(&client), mutex(&second), mutex(&third));
     first.acquire().unwrap();
     thread::scope(|scope| {
-        let seeks = scope.spawn(|| kept.acquire_with(options));
-        eventually("it queues", || queue(&client, PATH).len() == 2 || seeks.is_finished());
+        let queues = scope.spawn(|| kept.acquire_with(options));
+        eventually("it queues", || queue(&client, PATH).len() == 2 || queues.is_finished());
         let waits = scope.spawn(|| grant(&kept));
-        eventually("one waits behind the seeker", || kept.local_waiters() == 1 || seeks.is_finished());
+        eventually("one waits behind the queued thread", || kept.local_waiters() == 1 || queues.is_finished());
         let comes_later = scope.spawn(|| grant(&last));
-        eventually("another one comes later", || queue(&client, PATH).len() == 3 || seeks.is_finished());
+        eventually("another one comes later", || queue(&client, PATH).len() == 3 || queues.is_finished());
         let before = queue(&client, PATH);
-        if seeks.is_finished() {
+        if queues.is_finished() {
             first.release().unwrap();
             return false;
         }
         give_up();
-        check(seeks.join().unwrap());
+        check(queues.join().unwrap());
         eventually("the next one queues", || kept.local_waiters() == 0);
         assert_eq!(queue(&client, PATH), before);
         first.release().unwrap();
@@ -65,7 +65,7 @@ fn the_place_stays(options: &AcquireOptions, give_up: impl FnOnce(), check: impl
 }
 
 #[test]
-fn a_seeker_whose_time_is_up_leaves_its_place_to_the_next_thread() {
+fn a_queued_thread_whose_time_is_up_leaves_its_place_to_the_next_thread() {
     let mut timeout = Duration::from_secs(2);
     // Longer where this machine takes longer to let three contenders queue.
     while !the_place_stays(&AcquireOptions::new().timeout(timeout), || {}, |result| assert!(!result.unwrap())) {
@@ -74,7 +74,7 @@ fn a_seeker_whose_time_is_up_leaves_its_place_to_the_next_thread() {
 }
 
 #[test]
-fn a_seeker_that_is_cancelled_leaves_its_place_to_the_next_thread() {
+fn a_queued_thread_that_is_cancelled_leaves_its_place_to_the_next_thread() {
     let cancel = CancelToken::new();
     let options = AcquireOptions::new().cancel_token(&cancel);
     let check = |result| assert!(matches!(result, Err(Error::Cancelled { .. })), "{result:?}");
