@@ -212,7 +212,7 @@ impl Worker {
             }
         };
         let on_event = request.watch_table().map(|_| on_event);
-        // The session that owns the znode which the request has made or written; 0 where none does.
+        // The session that owns the ephemeral znode which the request has made; 0 where there is none.
         let mut owner = 0;
         let result = guarded(|| match request {
             Request::Sync { path } => {
@@ -221,7 +221,10 @@ impl Worker {
             }
             request => execute(&zookeeper, request, on_event),
         });
-        if let Ok(Response::Created { stat: Some(stat), .. }) = &result {
+        // The stat is that of a second request: where a persistent znode was replaced meanwhile, it is of somebody's own.
+        if let (Request::Create { mode, .. }, Ok(Response::Created { stat: Some(stat), .. })) = (request, &result)
+            && mode.is_ephemeral()
+        {
             owner = stat.ephemeral_owner;
         }
         // The package did not understand the answer, and the znode may be there.
