@@ -1,6 +1,9 @@
 //! Holders that went without releasing: the next holder is told of them.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use parking_lot::Mutex;
 
@@ -15,11 +18,7 @@ use crate::{
         },
     },
     locks::{
-        acquire::{
-            contention::with_acl,
-            internals::LockInternals,
-            last_look::{by, last_look},
-        },
+        acquire::{contention::with_acl, internals::LockInternals, last_look::last_look},
         holds::{
             death::{UncleanDeath, UncleanDeaths},
             fencing::token::FencingToken,
@@ -70,7 +69,9 @@ impl LockInternals {
         let free = WaitBound { deadline: wait.bound.deadline.filter(|_| !wait.only_try), ..wait.bound };
         if !heard.is_empty() {
             log::warn!("{}: {} went without releasing it", self.base_path(), heard.len());
-            let _ = by(free, deaths.delay).recv(&crossbeam_channel::never::<()>());
+            if let Some(until) = Instant::now().checked_add(deaths.delay) {
+                let _ = free.by(until).recv(&crossbeam_channel::never::<()>());
+            }
         }
         let look = if wait.only_try { free } else { bound };
         match (last_look(held, wait.options.min_validity, look, Needs::Nothing), wait.bound.is_over()) {

@@ -95,7 +95,7 @@ pub(crate) fn pause(timeout: Duration, bound: WaitBound<'_>) {
 }
 
 /// Returns this wait bound, with the end of this time if that is earlier.
-pub(super) fn by(bound: WaitBound<'_>, time: Duration) -> WaitBound<'_> {
+fn by(bound: WaitBound<'_>, time: Duration) -> WaitBound<'_> {
     Instant::now().checked_add(time).map_or(bound, |at| bound.by(at))
 }
 
