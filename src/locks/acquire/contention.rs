@@ -89,8 +89,8 @@ pub(crate) struct Contention {
     asked: Vec<Option<WatchId>>,
     watches: Vec<(WatchId, Watch)>,
     held: Vec<Arc<HeldNode>>,
-    /// The hold that the watch on the own znode reports to, once there is one; before that it reports to the waiter.
-    holder: Option<Arc<Mutex<Option<Weak<HeldZnode>>>>>,
+    /// The receiver of the own znode's events.
+    target: Option<Arc<Mutex<OwnWatchTarget>>>,
     /// The listener of requests to give the lock back; a waiter can be asked, too.
     revocable: Option<Arc<RevocableNode>>,
     /// The contender's wake-ups. The mailbox is made when the contender first has to wait, before the watches are sent for,
@@ -98,6 +98,12 @@ pub(crate) struct Contention {
     mailbox: Option<(Sender<TimedInput>, Receiver<TimedInput>)>,
     /// When the wake-up that was read last came.
     told: Option<Instant>,
+}
+
+/// The receiver of the events of a contender's own znode: the waiter, later the hold.
+enum OwnWatchTarget {
+    Waiter(Box<dyn Fn(&WatchEvent) + Send + Sync>),
+    Holder(Weak<HeldZnode>),
 }
 
 impl Contention {
@@ -156,16 +162,16 @@ impl Contention {
         if !matches!(id, WatchId::Own(_)) {
             return Arc::new(tell);
         }
-        let holder = self.holder.insert(Arc::default()).clone();
+        let target = self.target.insert(Arc::new(Mutex::new(OwnWatchTarget::Waiter(Box::new(tell))))).clone();
         Arc::new(move |event: &WatchEvent| {
-            let holder = holder.lock();
-            match &*holder {
+            let target = target.lock();
+            match &*target {
                 // The waiter is told under the lock, so that no event comes after its last look into its mailbox. That is
                 // no deadlock: telling only wakes the waiter.
-                None => tell(event),
-                Some(held) => {
+                OwnWatchTarget::Waiter(tell) => tell(event),
+                OwnWatchTarget::Holder(held) => {
                     let held = held.upgrade();
-                    drop(holder);
+                    drop(target);
                     if let Some(held) = held {
                         held.watched(event);
                     }
@@ -212,8 +218,9 @@ impl Contention {
     /// Makes the hold receive the events of its own znode from here on. Returns whether one from before, which is still in
     /// the mailbox, says that the znode is gone.
     fn hand_over(&self, held: &Arc<HeldNode>) -> bool {
-        let (Some(holder), Some((_, mailbox))) = (&self.holder, &self.mailbox) else { return false };
-        *holder.lock() = Some(Arc::downgrade(held.znode()));
+        let (Some(target), Some((_, mailbox))) = (&self.target, &self.mailbox) else { return false };
+        let waiter = std::mem::replace(&mut *target.lock(), OwnWatchTarget::Holder(Arc::downgrade(held.znode())));
+        drop(waiter);
         let mut is_deleted = false;
         for (input, _) in mailbox.try_iter() {
             match input {
