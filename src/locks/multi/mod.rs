@@ -164,6 +164,9 @@ impl InterProcessMultiLock {
         loop {
             match self.take_all(&options)? {
                 Break(end) => return Ok(end),
+                Continue(()) if options.is_mere_try() && options.timeout_is_error => {
+                    return Err(Error::StillTaken { path: self.paths(), ahead: None });
+                }
                 Continue(()) if options.is_mere_try() => return Ok(None),
                 Continue(()) => log::debug!("{}: begins again, a lock was lost", self.paths()),
             }

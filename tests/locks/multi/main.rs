@@ -18,8 +18,9 @@ use std::{
 };
 
 use curator_locks::{
-    AcquireOptions, CancelToken, Error, ErrorCode, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
-    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessUnfairMutex, LostReason, Result,
+    AcquireOptions, CancelToken, CuratorFramework, Error, ErrorCode, Hold, InterProcessLock, InterProcessMultiLock,
+    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessUnfairMutex, LostReason,
+    Result,
 };
 use kept::Kept;
 use stubs::*;
@@ -474,6 +475,40 @@ fn the_end_of_the_time_names_the_lock_that_was_not_got() {
         assert!(matches!(&refused, Err(Error::StillTaken { path, .. }) if path == name), "{refused:?}");
         assert_eq!(lock.timed_out_at().as_deref(), Some(name));
     }
+}
+
+#[test]
+fn a_mere_try_that_loses_a_lock_says_so_as_it_was_asked_to() {
+    /// Somebody deletes the first lock's znode while this one is acquired.
+    struct Deleting(CuratorFramework, InterProcessMutex);
+    impl InterProcessLock for Deleting {
+        fn acquire(&self) -> Result<()> {
+            let hold = self.1.hold().unwrap();
+            self.0.delete().for_path(hold.path())?;
+            eventually("the loss is known", || hold.is_lost());
+            Ok(())
+        }
+
+        fn acquire_timeout(&self, _: Duration) -> Result<bool> {
+            self.acquire().map(|()| true)
+        }
+
+        fn release(&self) -> Result<()> {
+            Ok(())
+        }
+
+        fn is_acquired_in_this_process(&self) -> bool {
+            true
+        }
+    }
+    let client = client_in("multi-lost-try");
+    let first = InterProcessMutex::new(&client, "/a").unwrap();
+    let members: [Arc<dyn InterProcessLock>; 2] = [Arc::new(first.clone()), Arc::new(Deleting(client, first))];
+    let lock = InterProcessMultiLock::from_locks(members).unwrap();
+    let mere_try = AcquireOptions::new().timeout(Duration::ZERO);
+    assert!(!lock.acquire_with(&mere_try).unwrap());
+    let refused = lock.acquire_with(&mere_try.timeout_is_error());
+    assert!(matches!(refused, Err(Error::StillTaken { .. })), "{refused:?}");
 }
 
 #[test]
