@@ -72,7 +72,8 @@ pub trait RetryPolicy: Send + Sync + 'static {
     }
 }
 
-/// A `Box` or an `Arc` of a policy is a policy.
+/// A `Box` or an `Arc` of a policy is a policy, as is whatever else is a smart pointer to one. So a policy of your own that wraps
+/// another must not be `Deref` to it.
 impl<P: Deref<Target: RetryPolicy> + Send + Sync + 'static> RetryPolicy for P {
     fn allow_retry(&self, retry_count: u32, elapsed: Duration, sleeper: &dyn RetrySleeper) -> bool {
         (**self).allow_retry(retry_count, elapsed, sleeper)
