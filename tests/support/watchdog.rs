@@ -5,9 +5,10 @@ use std::{
     collections::HashMap,
     fs,
     io::{self, Write},
+    panic,
     path::{Path, PathBuf},
     process::exit,
-    sync::Once,
+    sync::{Mutex, Once},
     thread,
     time::{Duration, Instant},
 };
@@ -19,10 +20,20 @@ const LONGEST_RUN: Duration = Duration::from_secs(1800);
 
 const LOOK: Duration = Duration::from_secs(2);
 
+/// What has panicked: often the reason why a test does not end, as a scope waits for the threads that a failed test leaves.
+static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
 /// Threads of a scope are waited for even when the test has failed.
 pub fn watch_over() {
     static WATCHING: Once = Once::new();
     WATCHING.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            if let Ok(mut panics) = PANICS.lock() {
+                panics.push(format!("{panic}"));
+            }
+            before(panic);
+        }));
         thread::spawn(|| {
             let begin = Instant::now();
             let mut servers = Servers::default();
@@ -41,7 +52,8 @@ pub fn watch_over() {
 
 /// What is printed by `eprintln` the harness keeps for the end of the test, which does not come.
 fn end(why: &str) -> ! {
-    let _ = writeln!(io::stderr(), "{why}");
+    let panics = PANICS.lock().map_or_else(|panics| panics.into_inner().clone(), |panics| panics.clone());
+    let _ = writeln!(io::stderr(), "{why}\nPanicked so far:\n{}", panics.join("\n"));
     exit(101);
 }
 
