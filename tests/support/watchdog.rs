@@ -20,7 +20,8 @@ const LONGEST_RUN: Duration = Duration::from_secs(1800);
 
 const LOOK: Duration = Duration::from_secs(2);
 
-/// What has panicked: often the reason why a test does not end, as a scope waits for the threads that a failed test leaves.
+/// The panics so far: often one is the reason why a test does not end, as a scope waits for the threads that a failed test
+/// leaves.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Threads of a scope are waited for even when the test has failed.

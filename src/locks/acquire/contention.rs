@@ -97,7 +97,7 @@ pub(crate) struct Contention {
     /// so that no event is lost.
     mailbox: Option<(Sender<TimedInput>, Receiver<TimedInput>)>,
     /// When the wake-up that was read last came.
-    told: Option<Instant>,
+    woken: Option<Instant>,
 }
 
 /// The receiver of the events of a contender's own znode: the waiter, later the hold.
@@ -121,7 +121,7 @@ impl Contention {
     /// Waits for the next wake-up.
     pub(super) fn receive(&mut self, bound: WaitBound<'_>) -> std::result::Result<Input<Error>, WaitEnd> {
         let (input, at) = bound.recv(&self.mailbox.get_or_insert_with(unbounded).1)?;
-        self.told = Some(at);
+        self.woken = Some(at);
         Ok(input)
     }
 
@@ -257,8 +257,8 @@ impl Contention {
         // The last look may have gone over another connection than the first.
         self.held.iter().for_each(|held| held.znode().seen_again(self.contender.seen_over));
         let counters = self.held.first().and_then(|held| held.counters());
-        if let Some((told, counters)) = self.told.zip(counters) {
-            counters.hand_overs.record(told.elapsed());
+        if let Some((woken, counters)) = self.woken.zip(counters) {
+            counters.hand_overs.record(woken.elapsed());
         }
         std::mem::take(&mut self.held)
     }

@@ -24,7 +24,7 @@ use crate::{
     session::api::WatchEvent,
 };
 
-/// What the requests that are on their way ask for.
+/// The purpose of the requests that are on their way.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Asked {
     /// They look before the create.
@@ -61,7 +61,7 @@ struct Predecessor {
 /// One attempt to get a lock. Nothing is sent before the first [`step`](Contender::step).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Contender {
-    /// What was asked for, and the connection over which the requests went.
+    /// The purpose of the last requests, and the connection over which they went.
     asked: Option<(Asked, u64)>,
     /// The session that owns the znodes.
     session: i64,
@@ -219,7 +219,7 @@ impl<E: Clone> Step<'_, E> {
             // Without the directory nobody holds the lock: the create finds out.
             (Asked::List(_), _) if self.is_outside() => Do::Connect,
             (Asked::Watches(predecessor, own), _) => self.watching(predecessor, own, found),
-            (Asked::Proof, _) => self.told(&found, over),
+            (Asked::Proof, _) => self.proved(&found, over),
             // Without the directory the own znodes are gone, or the server lags behind.
             _ => self.ask(),
         }
@@ -844,7 +844,7 @@ impl<E: Clone> Step<'_, E> {
         self.send(Asked::Proof, requests)
     }
 
-    fn told(&mut self, found: &[Option<Response>], connection: u64) -> Do<E> {
+    fn proved(&mut self, found: &[Option<Response>], connection: u64) -> Do<E> {
         let stands = |(node, found): (&Node, &Option<Response>)| match found {
             Some(Response::Stat(stat)) => stat.czxid == node.czxid && self.is_owner(stat),
             _ => false,

@@ -51,7 +51,7 @@ pub(crate) struct Cache {
 pub(super) struct State {
     pub(super) local_queue: LocalQueue,
     /// The slots for the wake-ups of the acquires that wait, by their numbers, and the number of the last acquire.
-    pub(super) waiters: HashMap<u64, ReplySender<WakeUp>>,
+    pub(super) waiters: HashMap<u64, ReplySender<Woken>>,
     pub(super) last_waiter: u64,
     /// The znodes that were granted and not given back, by the numbers of their tenures.
     pub(super) tenures: BTreeMap<u64, Arc<HeldNode>>,
@@ -64,11 +64,11 @@ pub(super) struct State {
 }
 
 /// The turn of a waiter, and the znode of its tenure if that is granted.
-pub(super) type WakeUp = (Turn, Option<Arc<HeldNode>>);
+pub(super) type Woken = (Turn, Option<Arc<HeldNode>>);
 
 /// Waiters to wake on drop, so that they wake even if a [`Session`](crate::session::api::Session) panics while a znode
 /// is deleted.
-struct Wake(Vec<(ReplySender<WakeUp>, WakeUp)>);
+struct Wake(Vec<(ReplySender<Woken>, Woken)>);
 
 impl Drop for Wake {
     fn drop(&mut self) {

@@ -28,7 +28,7 @@ use crate::{
         },
         options::wait::Wait,
         threads::caching::{
-            cache::{Cache, State, WakeUp},
+            cache::{Cache, State, Woken},
             local_queue::{Mode, Next, Turn},
         },
     },
@@ -79,7 +79,7 @@ struct Entering<'a> {
     /// The hold by which the thread counts as a holder, while it looks.
     entered: Option<Arc<HeldNode>>,
     /// The slot of its wake-up, from when it begins to wait until it has taken that.
-    wake_ups: Option<ReplySlot<WakeUp>>,
+    wake_ups: Option<ReplySlot<Woken>>,
     has_waited: bool,
     /// Its turn in the local queue. `No`: it has nothing to give up.
     turn: Turn,
