@@ -140,10 +140,18 @@ pub fn password_of(session_id: i64) -> [u8; 16] {
 
 /// Waits for an observed state, and tells when it was seen.
 #[track_caller]
-pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) -> Instant {
+pub fn eventually(what: &str, is_so: impl FnMut() -> bool) -> Instant {
+    eventually_or(|| what.to_owned(), is_so)
+}
+
+/// The same; if the state does not come, `what` says which one is there.
+#[track_caller]
+pub fn eventually_or(what: impl FnOnce() -> String, mut is_so: impl FnMut() -> bool) -> Instant {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        if Instant::now() >= deadline {
+            panic!("not within {PATIENCE:?}: {}", what());
+        }
         thread::sleep(Duration::from_millis(2));
     }
     Instant::now()

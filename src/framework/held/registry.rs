@@ -72,7 +72,7 @@ impl HeldNodes {
         connection: u64,
         watch: Option<Watch>,
     ) -> Arc<HeldNode> {
-        let znode = Znode { path, czxid, token: czxid, grant: 0, has_waited: false, is_place: false };
+        let znode = Znode { path, czxid, token: czxid, grant: 0, has_waited: false, is_queue: false };
         self.add_znode(znode, session, connection, watch, None)
     }
 
@@ -86,7 +86,7 @@ impl HeldNodes {
         watch: Option<Watch>,
         revocable: Option<Arc<RevocableNode>>,
     ) -> Arc<HeldNode> {
-        let counters = (!znode.is_place).then(|| self.counters.clone());
+        let counters = (!znode.is_queue).then(|| self.counters.clone());
         if let Some(counters) = &counters {
             counters.held.add(1);
         }

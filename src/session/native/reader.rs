@@ -13,7 +13,7 @@ use crate::{
     proto::{connect::ConnectResponse, error::ProtoError, frame::FrameBuffer},
     session::{
         servers::{
-            resolver::Names,
+            resolver::Resolver,
             rotation::{NextTry, Rotation},
         },
         transport::{Connection, ReadHalf, WriteHalf, hung_up, invalid_data},
@@ -44,9 +44,9 @@ impl ReaderThread {
     pub(super) fn run(&self) {
         let config = &self.shared.config;
         let transport = self.shared.transport.clone();
-        let names = Names::new(Arc::new(move |host, port| transport.resolve(host, port)), config.addresses.clone());
+        let resolver = Resolver::new(Arc::new(move |host, port| transport.resolve(host, port)), config.addresses.clone());
         let hosts = config.hosts.hosts();
-        let mut rotation = Rotation::new(hosts, names, config.connection_timeout, config.session_timeout);
+        let mut rotation = Rotation::new(hosts, resolver, config.connection_timeout, config.session_timeout);
         while !self.is_over() {
             if let Some(hosts) = self.shared.new_hosts.lock().take() {
                 rotation.set_hosts(hosts.hosts());
