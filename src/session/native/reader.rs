@@ -44,7 +44,8 @@ impl ReaderThread {
     pub(super) fn run(&self) {
         let config = &self.shared.config;
         let transport = self.shared.transport.clone();
-        let resolver = Resolver::new(Arc::new(move |host, port| transport.resolve(host, port)), config.addresses.clone());
+        let resolver =
+            Resolver::new(Arc::new(move |host, port| transport.resolve(host, port)), config.addresses.clone());
         let hosts = config.hosts.hosts();
         let mut rotation = Rotation::new(hosts, resolver, config.connection_timeout, config.session_timeout);
         while !self.is_over() {
