@@ -149,9 +149,7 @@ pub fn eventually(what: &str, is_so: impl FnMut() -> bool) -> Instant {
 pub fn eventually_or(what: impl FnOnce() -> String, mut is_so: impl FnMut() -> bool) -> Instant {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
-        if Instant::now() >= deadline {
-            panic!("not within {PATIENCE:?}: {}", what());
-        }
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {}", what());
         thread::sleep(Duration::from_millis(2));
     }
     Instant::now()
