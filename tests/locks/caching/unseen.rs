@@ -12,7 +12,7 @@ use std::{
 use curator_locks::{Acl, CuratorFramework, Error, perms};
 
 use crate::{
-    kinds::{ALL, Kind, Lock, PATH},
+    kinds::{ALL, Held, Kind, Lock, PATH},
     over::Over,
     support::{
         PATIENCE, builder, connect, eventually, namespace,
@@ -185,7 +185,7 @@ fn a_znode_without_a_watch_is_asked_for_before_another_thread_holds_by_it() {
         // Those of the next contender are not.
         scene.wire.is_slow_to_watch.store(false, Ordering::SeqCst);
         scope(|scope| {
-            let next = || scope.spawn(|| scene.lock.hold_within(PATIENCE).unwrap().map(|held| held.release()));
+            let next = || scope.spawn(|| scene.lock.hold_within(PATIENCE).unwrap().map(Held::release));
             // Readers would not wait.
             let waiter = (!scene.kind.is_shared).then(next);
             eventually("another thread waits", || waiter.is_none() || scene.lock.waiters() > 0);
