@@ -88,6 +88,8 @@ mod locks;
 mod machine;
 mod proto;
 mod session;
+#[cfg(test)]
+mod sim;
 #[cfg(feature = "testing")]
 #[allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "real servers in real time")]
 pub mod testing;
