@@ -1,0 +1,3 @@
+//! The whole stack in a simulator.
+
+pub(crate) mod ensemble;
