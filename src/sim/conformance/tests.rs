@@ -1,0 +1,52 @@
+use std::time::Duration;
+
+use super::{
+    model::Model,
+    real::{Real, Streams},
+    rows::{self, Row},
+    scene::Scene,
+};
+use crate::{
+    sim::ensemble::EnsembleConfig,
+    testing::{TestingServer, TestingServerBuilder},
+};
+
+const TICK: Duration = Duration::from_millis(200);
+
+fn alone() -> EnsembleConfig {
+    EnsembleConfig { tick: TICK, min_session_timeout: TICK, ..EnsembleConfig::alone() }
+}
+
+fn server() -> TestingServerBuilder {
+    TestingServer::builder().tick_time(TICK)
+}
+
+/// Fails with every row that the two answer differently.
+fn compare(room: &str, rows: &[Row], config: &EnsembleConfig, real: &Real) {
+    let mut differ = Vec::new();
+    for (number, row) in rows.iter().enumerate() {
+        let directory = format!("{room}-{number}");
+        let modelled = Scene::play(&mut Model::new(config.clone(), 1), &directory, row.1);
+        let measured = Scene::play(&mut Streams::new(real), &directory, row.1);
+        if modelled != measured {
+            differ.push(format!("{}\n{}", row.0, difference(&modelled, &measured)));
+        }
+    }
+    assert!(differ.is_empty(), "{} of {} rows differ:\n\n{}", differ.len(), rows.len(), differ.join("\n\n"));
+}
+
+fn difference(modelled: &[String], measured: &[String]) -> String {
+    let same = modelled.iter().zip(measured).take_while(|(one, other)| one == other).count();
+    let before = measured[..same].iter().map(|line| format!("    {line}\n"));
+    let model = modelled.get(same).map_or("(no more)", String::as_str);
+    let server = measured.get(same).map_or("(no more)", String::as_str);
+    format!("{}  model:  {model}\n  server: {server}", before.collect::<String>())
+}
+
+#[test]
+fn one_server_answers_as_zookeeper_does() {
+    let real = Real::Alone(server().start().unwrap());
+    for (room, rows) in rows::ALONE {
+        compare(room, rows, &alone(), &real);
+    }
+}
