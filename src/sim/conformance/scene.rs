@@ -310,6 +310,9 @@ impl<'a, S: Servers> Scene<'a, S> {
     }
 
     fn stat(&self, stat: &Stat) -> String {
+        if stat.czxid == 0 {
+            return "[the root, which all rows share]".into();
+        }
         let [czxid, mzxid, pzxid] = [stat.czxid, stat.mzxid, stat.pzxid].map(|zxid| self.zxid(zxid));
         let mut text = format!("[c{czxid} m{mzxid} p{pzxid} v{} cv{} av{}", stat.version, stat.cversion, stat.aversion);
         let _ = write!(text, " {} bytes, {} children", stat.data_length, stat.num_children);

@@ -21,18 +21,19 @@ fn server() -> TestingServerBuilder {
     TestingServer::builder().tick_time(TICK)
 }
 
-/// Fails with every row that the two answer differently.
-fn compare(room: &str, rows: &[Row], config: &EnsembleConfig, real: &Real) {
+/// Every row that the two answer differently.
+fn compare(room: &str, rows: &[Row], config: &EnsembleConfig, real: &Real) -> Vec<String> {
     let mut differ = Vec::new();
     for (number, row) in rows.iter().enumerate() {
         let directory = format!("{room}-{number}");
         let modelled = Scene::play(&mut Model::new(config.clone(), 1), &directory, row.1);
         let measured = Scene::play(&mut Streams::new(real), &directory, row.1);
+        println!("{}\n    {}", row.0, measured.join("\n    "));
         if modelled != measured {
             differ.push(format!("{}\n{}", row.0, difference(&modelled, &measured)));
         }
     }
-    assert!(differ.is_empty(), "{} of {} rows differ:\n\n{}", differ.len(), rows.len(), differ.join("\n\n"));
+    differ
 }
 
 fn difference(modelled: &[String], measured: &[String]) -> String {
@@ -46,7 +47,7 @@ fn difference(modelled: &[String], measured: &[String]) -> String {
 #[test]
 fn one_server_answers_as_zookeeper_does() {
     let real = Real::Alone(server().start().unwrap());
-    for (room, rows) in rows::ALONE {
-        compare(room, rows, &alone(), &real);
-    }
+    let differ: Vec<String> =
+        rows::ALONE.iter().flat_map(|(room, rows)| compare(room, rows, &alone(), &real)).collect();
+    assert!(differ.is_empty(), "{} rows differ:\n\n{}", differ.len(), differ.join("\n\n"));
 }
