@@ -127,7 +127,7 @@ impl<'a, S: Servers> Scene<'a, S> {
         match step {
             Step::Open(open) => self.open(name, open),
             Step::Ask(requests) => self.ask(name, requests),
-            Step::Events if self.clients[name].is_open => self.ask(name, &["ping".into()]),
+            Step::Events if self.clients[name].is_open => self.ask(name, &["sync /".into()]),
             Step::Events => {}
             Step::Await => self.await_one(name),
             Step::Cut => {

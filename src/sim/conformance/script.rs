@@ -20,7 +20,7 @@ pub(super) enum Step {
     Open(Open),
     /// Requests in one write.
     Ask(Vec<String>),
-    /// What has come, up to the answer to a ping.
+    /// What has come, up to the answer to a sync.
     Events,
     /// Waits for one event, or for the end.
     Await,

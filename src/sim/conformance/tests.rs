@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     sim::ensemble::EnsembleConfig,
-    testing::{TestingServer, TestingServerBuilder},
+    testing::{TestingCluster, TestingServer, TestingServerBuilder},
 };
 
 const TICK: Duration = Duration::from_millis(200);
@@ -44,10 +44,32 @@ fn difference(modelled: &[String], measured: &[String]) -> String {
     format!("{}  model:  {model}\n  server: {server}", before.collect::<String>())
 }
 
+/// Fails with every row that the two answer differently.
+fn assert_alike(rooms: &[(&str, &[Row])], config: &EnsembleConfig, real: &Real) {
+    let differ: Vec<String> = rooms.iter().flat_map(|(room, rows)| compare(room, rows, config, real)).collect();
+    assert!(differ.is_empty(), "{} rows differ:\n\n{}", differ.len(), differ.join("\n\n"));
+}
+
 #[test]
 fn one_server_answers_as_zookeeper_does() {
-    let real = Real::Alone(server().start().unwrap());
-    let differ: Vec<String> =
-        rows::ALONE.iter().flat_map(|(room, rows)| compare(room, rows, &alone(), &real)).collect();
-    assert!(differ.is_empty(), "{} rows differ:\n\n{}", differ.len(), differ.join("\n\n"));
+    assert_alike(&rows::ALONE, &alone(), &Real::Alone(server().start().unwrap()));
+}
+
+#[test]
+fn sessions_containers_and_ttl_znodes_end_as_in_zookeeper() {
+    let interval = Duration::from_millis(100);
+    let config = EnsembleConfig { container_interval: interval, extended_types: true, ..alone() };
+    let real = server()
+        .container_check_interval(interval)
+        .system_property("zookeeper.extendedTypesEnabled", "true")
+        .start()
+        .unwrap();
+    assert_alike(&rows::ENDINGS, &config, &Real::Alone(real));
+}
+
+#[test]
+fn three_servers_answer_as_zookeeper_does() {
+    let config = EnsembleConfig { tick: TICK, min_session_timeout: TICK, ..EnsembleConfig::default() };
+    let real = TestingCluster::builder(3).tick_time(TICK).start().unwrap();
+    assert_alike(&rows::ENSEMBLE, &config, &Real::Cluster(real));
 }

@@ -3,6 +3,8 @@
 mod acl;
 mod changes;
 mod create;
+mod endings;
+mod ensemble;
 mod multi;
 mod sessions;
 mod watches;
@@ -19,3 +21,9 @@ pub(super) const ALONE: [(&str, &[Row]); 6] = [
     ("watches", &watches::ROWS),
     ("sessions", &sessions::ROWS),
 ];
+
+/// For one server that looks for empty containers every 100 ms, and knows TTL znodes.
+pub(super) const ENDINGS: [(&str, &[Row]); 1] = [("endings", &endings::ROWS)];
+
+/// For three servers.
+pub(super) const ENSEMBLE: [(&str, &[Row]); 1] = [("ensemble", &ensemble::ROWS)];
