@@ -111,10 +111,16 @@ impl<'a, S: Servers> Scene<'a, S> {
         for name in &names {
             self.step(name, &Step::Events);
         }
+        let mut closed = Vec::new();
         for name in &names {
-            if self.clients[name].is_open {
-                self.ask(name, &["close".into()]);
+            let Client { session, is_open, .. } = self.clients[name];
+            match is_open {
+                // The end of the session ends all of its connections.
+                true if closed.contains(&session) => self.await_one(name),
+                true => self.ask(name, &["close".into()]),
+                false => continue,
             }
+            closed.push(session);
         }
         self.ask("director", &["close".into()]);
         for name in names.iter().map(String::as_str).chain(["director"]).collect::<Vec<_>>() {
