@@ -121,12 +121,12 @@ impl Ensemble {
         if let Some(leader) = self.established(index) {
             return self.join(index, leader);
         }
-        match self.winner() {
-            Some((leader, voters)) => self.elected(leader, &voters),
-            None => {
-                let span = self.config.election.clone();
-                self.after(&span, index, What::Vote);
-            }
+        if let Some((leader, voters)) = self.winner() {
+            self.elected(leader, &voters);
+        }
+        if matches!(self.servers[index].role, Role::Looking) {
+            let span = self.config.election.clone();
+            self.after(&span, index, What::Vote);
         }
     }
 
