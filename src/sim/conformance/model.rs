@@ -36,6 +36,16 @@ impl Model {
         }
     }
 
+    /// Goes on to what happens next. `false`: nothing happens by then.
+    fn step(&mut self, end: Duration) -> bool {
+        let Some(wake) = self.ensemble.next_wake().filter(|wake| *wake <= end) else { return false };
+        self.now = wake.max(self.now);
+        let mut out = Vec::new();
+        self.ensemble.tick(self.now, &mut out);
+        self.deliver(out);
+        true
+    }
+
     fn frame(&mut self, conn: usize) -> Option<Came> {
         let stream = self.streams.get_mut(&self.conns[conn]).unwrap();
         if stream.bytes.len() < 4 {
@@ -78,14 +88,8 @@ impl Servers for Model {
             if let Some(came) = self.frame(conn) {
                 return came;
             }
-            match self.ensemble.next_wake().filter(|wake| *wake <= deadline) {
-                Some(wake) => {
-                    self.now = wake.max(self.now);
-                    let mut out = Vec::new();
-                    self.ensemble.tick(self.now, &mut out);
-                    self.deliver(out);
-                }
-                None => return Came::Nothing,
+            if !self.step(deadline) {
+                return Came::Nothing;
             }
         }
     }
@@ -94,5 +98,15 @@ impl Servers for Model {
         let mut out = Vec::new();
         self.ensemble.disconnected(self.conns[conn], self.now, &mut out);
         self.deliver(out);
+    }
+
+    fn now(&self) -> Duration {
+        self.now
+    }
+
+    fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.step(end) {}
+        self.now = end;
     }
 }

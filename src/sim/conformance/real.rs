@@ -2,7 +2,8 @@
 
 use std::{
     io::{ErrorKind, Read, Write},
-    net::TcpStream,
+    net::{Shutdown, TcpStream},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -18,11 +19,12 @@ pub(super) enum Real {
 pub(super) struct Streams<'a> {
     servers: &'a Real,
     streams: Vec<TcpStream>,
+    begin: Instant,
 }
 
 impl<'a> Streams<'a> {
     pub(super) fn new(servers: &'a Real) -> Self {
-        Streams { servers, streams: Vec::new() }
+        Streams { servers, streams: Vec::new(), begin: Instant::now() }
     }
 }
 
@@ -74,7 +76,15 @@ impl Servers for Streams<'_> {
     }
 
     fn hang_up(&mut self, conn: usize) {
-        let _ = self.streams[conn].shutdown(std::net::Shutdown::Both);
+        let _ = self.streams[conn].shutdown(Shutdown::Both);
+    }
+
+    fn now(&self) -> Duration {
+        self.begin.elapsed()
+    }
+
+    fn pass(&mut self, time: Duration) {
+        thread::sleep(time);
     }
 }
 

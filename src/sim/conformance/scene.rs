@@ -33,6 +33,10 @@ pub(super) trait Servers {
     fn write(&mut self, conn: usize, bytes: &[u8]);
     fn read(&mut self, conn: usize, patience: Duration) -> Came;
     fn hang_up(&mut self, conn: usize);
+    /// Since some moment.
+    fn now(&self) -> Duration;
+    /// Lets time pass.
+    fn pass(&mut self, time: Duration);
 }
 
 /// What the row's names stand for on the wire.
