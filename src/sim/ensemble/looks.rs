@@ -77,13 +77,6 @@ impl Ensemble {
         (0..self.servers.len()).filter(|index| epoch(index).is_some()).max_by_key(epoch)
     }
 
-    pub(crate) fn roles(&self) -> Vec<String> {
-        self.servers
-            .iter()
-            .map(|s| format!("{} {} {} {} {:?}", s.is_up, s.is_paused, s.accepted_epoch, s.current_epoch, s.role))
-            .collect()
-    }
-
     /// Whether a server takes requests, as far as it knows.
     pub(crate) fn serves(&self, server: usize) -> bool {
         self.servers[server].serves()

@@ -148,6 +148,27 @@ fn administrators_delete_create_and_change_permits() {
     assert_eq!(refused, Answer::Refused(ErrorCode::NoAuth));
 }
 
+/// As measured on ZooKeeper 3.8.0.
+#[test]
+fn sequence_numbers_stand_still_at_their_end_and_jump_where_creates_are_pipelined() {
+    let mut run = Run::three(11);
+    let leader = run.leader();
+    let client = run.client(leader);
+    run.create(&client, "/d");
+    run.after(millis(10));
+    run.ensemble.set_created("/d", i32::MAX - 1);
+    let next = |name: &str| create(&format!("/d/{name}-"), CreateMode::PersistentSequential);
+    let mut names = Vec::new();
+    for name in ["a", "b", "c"] {
+        names.push(run.ask(&client, &next(name)));
+    }
+    run.send(&client, &next("d"));
+    run.send(&client, &next("e"));
+    names.push(run.ask(&client, &next("f")));
+    let made = |number: &str| Answer::Done(Response::Created { path: format!("/d/{number}"), stat: None });
+    assert_eq!(names, ["a-2147483646", "b-2147483647", "c-2147483647", "f--2147483647"].map(made));
+}
+
 #[test]
 fn nobody_listens_where_a_server_has_crashed() {
     let mut run = Run::three(10);

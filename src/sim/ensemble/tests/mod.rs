@@ -119,7 +119,7 @@ impl Run {
     fn until(&mut self, what: &str, holds: impl Fn(&Run) -> bool) {
         let end = self.now + Duration::from_secs(60);
         while !holds(self) {
-            assert!(self.step(end), "in vain: {what}; {:?}", self.ensemble.roles());
+            assert!(self.step(end), "in vain: {what}; {:#?}", self.ensemble);
         }
     }
 
