@@ -4,13 +4,13 @@ use std::{ops::Range, time::Duration};
 
 use super::{
     model::Model,
+    plain::{PATIENCE, ask, open},
     real::{Real, Streams},
     scene::{Came, Servers},
 };
 use crate::{
     machine::Machine,
     proto::{
-        connect::ConnectRequest,
         header::decode_header,
         request::Request,
         types::{Acl, CreateMode, Notification},
@@ -22,30 +22,9 @@ use crate::{
 const TICK: Duration = Duration::from_millis(400);
 const TIMEOUT: Duration = Duration::from_millis(1200);
 const SESSIONS: u32 = 12;
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Real servers count in milliseconds, and cut what is less.
 const MILLISECOND: Duration = Duration::from_millis(1);
-
-fn open<S: Servers>(servers: &mut S, at: &str, timeout: Duration) -> usize {
-    let conn = servers.connect(at);
-    let request = ConnectRequest {
-        last_zxid_seen: 0,
-        timeout_ms: i32::try_from(timeout.as_millis()).unwrap(),
-        session_id: 0,
-        password: vec![0; 16],
-        read_only: false,
-    };
-    servers.write(conn, &request.encode());
-    assert!(matches!(servers.read(conn, PATIENCE), Came::Frame(_)));
-    conn
-}
-
-/// Asks, and waits for the reply.
-fn ask<S: Servers>(servers: &mut S, conn: usize, request: &Request) {
-    servers.write(conn, &request.encode(1));
-    assert!(matches!(servers.read(conn, PATIENCE), Came::Frame(_)), "{request:?}");
-}
 
 fn path(number: u32) -> String {
     format!("/expiry-{number}")

@@ -6,8 +6,10 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
+mod cuts;
 mod expiry;
 mod model;
+mod plain;
 mod real;
 mod rows;
 mod scene;

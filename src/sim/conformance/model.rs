@@ -5,8 +5,8 @@ use std::{
     time::Duration,
 };
 
-use super::scene::{Came, Servers};
-use crate::sim::ensemble::{ConnId, Ensemble, EnsembleConfig, Output};
+use super::scene::{Came, Servers, named};
+use crate::sim::ensemble::{ConnId, Ensemble, EnsembleConfig, Output, faults::Isolated};
 
 #[derive(Debug, Default)]
 struct Stream {
@@ -25,6 +25,11 @@ impl Model {
     pub(super) fn new(config: EnsembleConfig, seed: u64) -> Model {
         let ensemble = Ensemble::new(config, seed);
         Model { ensemble, now: Duration::ZERO, conns: Vec::new(), streams: BTreeMap::new() }
+    }
+
+    fn server(&self, at: &str) -> usize {
+        let leader = self.ensemble.leader().unwrap();
+        named(at, leader, self.ensemble.servers())
     }
 
     fn deliver(&mut self, out: Vec<Output>) {
@@ -59,14 +64,7 @@ impl Model {
 
 impl Servers for Model {
     fn connect(&mut self, at: &str) -> usize {
-        let leader = self.ensemble.leader().unwrap();
-        let followers: Vec<usize> = (0..self.ensemble.servers()).filter(|server| *server != leader).collect();
-        let server = match at {
-            "leader" => leader,
-            "follower" => followers[0],
-            "other" => followers[1],
-            number => number.parse().unwrap(),
-        };
+        let server = self.server(at);
         let conn = self.ensemble.connect(server, self.now).unwrap();
         self.streams.insert(conn, Stream::default());
         self.conns.push(conn);
@@ -98,6 +96,11 @@ impl Servers for Model {
         let mut out = Vec::new();
         self.ensemble.disconnected(self.conns[conn], self.now, &mut out);
         self.deliver(out);
+    }
+
+    fn cut_off(&mut self, at: &str) {
+        let server = self.server(at);
+        self.ensemble.isolate(server, Isolated::Both, self.now);
     }
 
     fn now(&self) -> Duration {

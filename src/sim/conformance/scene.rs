@@ -33,10 +33,23 @@ pub(super) trait Servers {
     fn write(&mut self, conn: usize, bytes: &[u8]);
     fn read(&mut self, conn: usize, patience: Duration) -> Came;
     fn hang_up(&mut self, conn: usize);
+    /// Cuts a server off from the others, not from its clients.
+    fn cut_off(&mut self, at: &str);
     /// Since some moment.
     fn now(&self) -> Duration;
     /// Lets time pass.
     fn pass(&mut self, time: Duration);
+}
+
+/// The server that a row calls so.
+pub(super) fn named(at: &str, leader: usize, servers: usize) -> usize {
+    let mut followers = (0..servers).filter(|server| *server != leader);
+    match at {
+        "leader" => leader,
+        "follower" => followers.next().unwrap(),
+        "other" => followers.nth(1).unwrap(),
+        number => number.parse().unwrap(),
+    }
 }
 
 /// What the row's names stand for on the wire.

@@ -33,7 +33,7 @@ pub(super) struct Leading {
     /// Syncs that wait for the transaction before them.
     syncs: Vec<(i64, usize, Origin)>,
     ticks: u64,
-    is_half_tick: bool,
+    pub(super) is_half_tick: bool,
 }
 
 #[derive(Debug)]
