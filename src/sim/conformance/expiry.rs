@@ -105,7 +105,7 @@ fn config(config: EnsembleConfig) -> EnsembleConfig {
 
 #[test]
 fn sessions_of_one_server_end_when_the_model_says() {
-    let real = Real::Alone(TestingServer::builder().tick_time(TICK).start().unwrap());
+    let real = Real::Alone(Box::new(TestingServer::builder().tick_time(TICK).start().unwrap()));
     assert_as_predicted(&config(EnsembleConfig::alone()), &real, "leader", TIMEOUT + TICK);
 }
 

@@ -12,7 +12,7 @@ use crate::testing::{TestingCluster, TestingServer};
 
 /// One server, or several.
 pub(super) enum Real {
-    Alone(TestingServer),
+    Alone(Box<TestingServer>),
     Cluster(TestingCluster),
 }
 

@@ -51,7 +51,7 @@ impl Ensemble {
         self.servers[index].begin_anew();
         let zxid = self.servers[index].tree.zxid;
         let tracker = self.new_tracker(index);
-        self.servers[index].role = Role::Leading(Leading::new(0, zxid, tracker));
+        self.servers[index].role = Role::Leading(Box::new(Leading::new(0, zxid, tracker)));
         self.at(self.now + self.config.tick / 2, index, What::LeaderTick);
         self.serve(index);
     }
@@ -193,7 +193,7 @@ impl Ensemble {
         let server = &mut self.servers[index];
         server.accepted_epoch = epoch;
         (server.tree.zxid, server.durable) = (zxid, zxid);
-        server.role = Role::Leading(Leading::new(epoch, zxid, tracker));
+        server.role = Role::Leading(Box::new(Leading::new(epoch, zxid, tracker)));
         self.awaits(index);
     }
 

@@ -47,8 +47,8 @@ pub(crate) use self::{
     config::{Dialect, EnsembleConfig},
     connection::ConnId,
     server::Throttle,
-    tree::{Node, Tree},
-    txn::{Entry, Txn},
+    tree::Tree,
+    txn::Entry,
     wire::Output,
 };
 

@@ -96,6 +96,20 @@ fn a_leader_that_hears_nobody_steps_down_and_one_that_nobody_hears_as_well() {
 }
 
 #[test]
+fn a_follower_that_hears_and_is_not_heard_is_given_up_by_its_leader() {
+    let mut run = Run::three(12);
+    let (leader, follower) = (run.leader(), run.followers()[0]);
+    let client = run.client(follower);
+    run.act(|ensemble, now, _| ensemble.cut(follower, leader, now));
+    assert_eq!(run.create(&client, "/x"), Answer::Silence);
+    run.after(Duration::from_secs(10));
+    assert!(!run.ensemble.serves(follower) && run.ensemble.leader() == Some(leader));
+    run.act(|ensemble, now, _| ensemble.mend(follower, now));
+    run.until("it serves", |run| run.ensemble.serves(follower));
+    assert!(run.ensemble.tree(follower).node("/x").is_none());
+}
+
+#[test]
 fn a_leader_without_a_quorum_serves_nobody() {
     let mut run = Run::three(7);
     let leader = run.leader();

@@ -125,16 +125,23 @@ impl History {
         }
     }
 
-    /// No number has two transactions.
+    /// No number has two transactions, no epoch two leaders, and a session that has expired does nothing after its end.
     fn check_numbers(&mut self) {
-        let mut entries = BTreeMap::new();
+        let (mut entries, mut leaders, mut expired) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
         for (_, happened) in self.run.ensemble.take_journal() {
-            if let Happened::Committed(entry) = happened {
-                let text = format!("{entry:?}");
-                let first = entries.entry(entry.zxid).or_insert_with(|| text.clone());
-                assert_eq!(*first, text);
+            match happened {
+                Happened::Committed(entry) => {
+                    let text = format!("{entry:?}");
+                    assert_eq!(*entries.entry(entry.zxid).or_insert_with(|| text.clone()), text);
+                }
+                Happened::Leads { server, epoch } => {
+                    assert_eq!(*leaders.entry(epoch).or_insert(server), server);
+                }
+                Happened::Expired(session) => drop(expired.insert(session)),
             }
         }
+        let left = self.run.ensemble.tree(0).sessions.keys().find(|session| expired.contains(session));
+        assert_eq!(left, None, "it has expired");
     }
 }
 

@@ -111,7 +111,7 @@ impl Run {
     fn step(&mut self, end: Duration) -> bool {
         let Some(wake) = self.ensemble.next_wake().filter(|wake| *wake <= end) else { return false };
         self.now = wake.max(self.now);
-        self.act(|ensemble, now, out| ensemble.tick(now, out));
+        self.act(Ensemble::tick);
         true
     }
 
