@@ -13,7 +13,7 @@ pub(in crate::locks) mod selector;
 #[cfg(test)]
 mod tests;
 
-pub use latch::{CloseMode, LeaderLatch, LeaderLatchListener};
-pub use leadership::{CancelLeadership, LeaderState, Leadership};
+pub use latch::{LeaderLatch, LeaderLatchListener};
+pub use leadership::{CancelLeadership, CloseMode, LeaderState, Leadership};
 pub use participant::Participant;
 pub use selector::{LeaderSelector, LeaderSelectorListener};

@@ -230,6 +230,7 @@ fn a_leader_that_panics_gives_leadership_up() {
     let selector = LeaderSelector::new(&client, PATH, move |_: &CuratorFramework, _: &Leadership| {
         count.fetch_add(1, Ordering::SeqCst);
         assert!(!first.swap(false, Ordering::SeqCst), "on purpose");
+        Ok(())
     });
     let selector = selector.unwrap();
     selector.start().unwrap();
