@@ -12,8 +12,8 @@ use crate::{
         events::connection_state::ConnectionState,
     },
     locks::shared::{
-        VersionedValue,
         value::SharedValue,
+        versioned::VersionedValue,
         znode::{Kind, News, ValueZnode},
     },
 };

@@ -9,7 +9,7 @@ use crate::{
         events::connection_state::ConnectionState,
     },
     locks::shared::{
-        VersionedValue,
+        versioned::VersionedValue,
         znode::{Kind, News, ValueZnode},
     },
 };

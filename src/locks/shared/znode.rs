@@ -21,7 +21,7 @@ use crate::{
             reactions::{OnConnection, WakeUp},
         },
     },
-    locks::shared::{UNREAD, VersionedValue},
+    locks::shared::versioned::{UNREAD, VersionedValue},
     proto::{
         request::Request,
         response::Response,
