@@ -5,10 +5,8 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::Mutex;
-
 use crate::{
-    base::{panics::caught, paths::ServerPath, unlocked::drop_unlocked},
+    base::{panics::caught, paths::ServerPath, sync::Mutex, unlocked::drop_unlocked},
     error::{Error, Meaning, Result},
     framework::{
         client::{
@@ -443,4 +441,5 @@ impl Drop for ValueZnode {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
+#[allow(clippy::disallowed_methods, reason = "real threads, in real time")]
 mod tests;
