@@ -44,7 +44,8 @@
 //! |---|---|
 //! | the client | [`CuratorFramework`], its [`Builder`] and [`RetryPolicy`]; operations on znodes in [`operations`] |
 //! | locks that belong to a thread | [`InterProcessMutex`], [`InterProcessReadWriteLock`], [`InterProcessUnfairMutex`] |
-//! | locks without an owner thread | [`InterProcessSemaphoreMutex`], [`InterProcessSemaphoreV2`] with [`SharedCount`] |
+//! | locks without an owner thread | [`InterProcessSemaphoreMutex`], [`InterProcessSemaphoreV2`] with [`SharedCount`], or a [`SharedCountReader`] of your own |
+//! | values that processes share and watch | [`SharedValue`] with [`SharedValueListener`], [`SharedCount`] with [`SharedCountListener`] |
 //! | several locks at once, locks of any kind | [`InterProcessMultiLock`]; as a trait object [`InterProcessLock`], held by a [`Locker`] |
 //! | leader election, with listeners or a thread of its own | [`LeaderLatch`] with [`LeaderLatchListener`], [`LeaderSelector`] with [`LeaderSelectorListener`]; in both a [`Leadership`] |
 //! | the lock of ZooKeeper's own recipes | [`zookeeper_recipe`] |
@@ -126,8 +127,9 @@ pub use locks::{
     LeaderSelectorListener, LeaderState, Leadership, Lease, LockGuard, LockInternals, LockInternalsDriver,
     LockInternalsSorter, LockKind, LockQueue, Locker, MultiLockGuard, NameStyle, Participant, PredicateResults,
     QueueEntry, ReadLockDriver, Revocable, RevocationListener, RevocationRequest, Revoker, SemaphoreMutexGuard,
-    SharedCount, StaleToken, StandardLockInternalsDriver, TenureState, UncleanDeath, VersionedValue, WaitStrategy,
-    WriteLockDriver, ZooKeeperFencingChecker, zookeeper_recipe,
+    SharedCount, SharedCountListener, SharedCountReader, SharedValue, SharedValueListener, SharedValueReader,
+    StaleToken, StandardLockInternalsDriver, TenureState, UncleanDeath, VersionedValue, WaitStrategy, WriteLockDriver,
+    ZooKeeperFencingChecker, zookeeper_recipe,
 };
 pub use proto::types::{Acl, CreateMode, Stat, perms};
 #[cfg(feature = "tls")]

@@ -152,6 +152,7 @@ impl Selector {
                 recv(resigned) -> _ => {}
             }
             term.end();
+            Ok(())
         })?;
         selector.set_id(id);
         selector.auto_requeue();

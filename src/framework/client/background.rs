@@ -9,7 +9,7 @@ use std::{
 use super::core::{Core, CuratorFramework, LastHandle};
 use crate::{
     base::{clock, panics::caught, paths::Prefix, threads::spawn},
-    error::{LostReason, Result},
+    error::{Error, LostReason, Result},
     framework::events::{
         connection_state::{ConnectionState, ConnectionStateMachine},
         event::{Event, Task},
@@ -133,7 +133,8 @@ impl Background {
             }
             SessionEvent::AuthFailed(scheme) => {
                 // The credentials do not get better by trying: calls fail with AuthFailed from now on.
-                log::error!("the server rejected the authorization of scheme {scheme:?}");
+                let error = Error::AuthFailed { scheme: scheme.clone() };
+                self.core.unhandled("no session will come".into(), error);
                 if let Some(session) = self.core.current_session() {
                     self.core.held.lose_all(Some(&session), LostReason::SessionExpired);
                 }
@@ -194,7 +195,7 @@ impl Background {
 
     fn replace_session(&mut self) {
         if let Err(error) = self.open_session() {
-            log::error!("cannot open a new session: {error}");
+            self.core.unhandled("cannot open a new session".into(), error);
         }
     }
 
@@ -239,7 +240,7 @@ impl Background {
                     session.update_hosts(&self.session.hosts);
                 }
             }
-            Err(error) => log::error!("the ensemble provider gave a bad connect string: {error}"),
+            Err(error) => self.core.unhandled("the ensemble provider gave a bad connect string".into(), error),
         }
         // The provider may have taken its time, and the client was closed meanwhile.
         if self.core.current_session().is_none() && self.core.check_open().is_ok() {
@@ -333,7 +334,7 @@ mod tests {
             }
             observer(SessionEvent::Expired);
             let source = std::io::Error::from(std::io::ErrorKind::WouldBlock);
-            Err(crate::error::Error::Io { what: "no thread".into(), source: source.into() })
+            Err(Error::Io { what: "no thread".into(), source: source.into() })
         }
     }
 

@@ -314,6 +314,9 @@ impl fmt::Debug for Builder {
 /// let retry = ExponentialBackoffRetry::new(Duration::from_secs(1), 3);
 /// let client = CuratorFrameworkFactory::new_client("zk1:2181,zk2:2181", retry)?;
 /// assert_eq!(client.session_timeout(), Duration::from_secs(60));
+/// let (session, connection) = (Duration::from_secs(20), Duration::from_secs(5));
+/// let quicker = CuratorFrameworkFactory::new_client_with_timeouts("zk1:2181,zk2:2181", session, connection, retry)?;
+/// assert_eq!(quicker.session_timeout(), session);
 /// let same = CuratorFrameworkFactory::builder().connect_string("zk1:2181,zk2:2181").retry_policy(retry).build()?;
 /// # Ok::<(), curator_locks::Error>(())
 /// ```
@@ -327,6 +330,21 @@ impl CuratorFrameworkFactory {
     /// As [`Builder::build`].
     pub fn new_client(connect_string: impl Into<String>, retry_policy: impl RetryPolicy) -> Result<CuratorFramework> {
         Builder::default().connect_string(connect_string).retry_policy(retry_policy).build()
+    }
+
+    /// A client with these timeouts, in Java's order: of the session, and of a connection. Does no I/O. Java: `newClient`
+    /// with four arguments.
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    pub fn new_client_with_timeouts(
+        connect_string: impl Into<String>,
+        session_timeout: Duration,
+        connection_timeout: Duration,
+        retry_policy: impl RetryPolicy,
+    ) -> Result<CuratorFramework> {
+        let builder = Builder::default().connect_string(connect_string).retry_policy(retry_policy);
+        builder.session_timeout(session_timeout).connection_timeout(connection_timeout).build()
     }
 
     /// Begins to configure a client.

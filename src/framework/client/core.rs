@@ -74,6 +74,11 @@ pub struct ListenerId(pub(crate) u64);
 
 pub(super) type StateListener = Arc<dyn Fn(&CuratorFramework, ConnectionState) + Send + Sync>;
 
+/// An error of any kind, a caller's own among them.
+pub(crate) type AnyError = dyn std::error::Error + Send + Sync;
+
+pub(super) type ErrorListener = Arc<dyn Fn(&str, &AnyError) + Send + Sync>;
+
 /// The state that all handles of one client share.
 pub(crate) struct Core {
     pub(crate) config: Config,
@@ -96,6 +101,7 @@ pub(crate) struct Core {
     pub(super) received: Receiver<Event>,
     pub(super) link: Mutex<Lifecycle>,
     pub(super) listeners: Mutex<Vec<(ListenerId, StateListener)>>,
+    pub(super) error_listeners: Mutex<Vec<(ListenerId, ErrorListener)>>,
     pub(super) next_listener: AtomicU64,
 }
 
@@ -227,6 +233,7 @@ impl CuratorFramework {
             received,
             link: Mutex::default(),
             listeners: Mutex::default(),
+            error_listeners: Mutex::default(),
             next_listener: AtomicU64::new(1),
         });
         CuratorFramework { last: Arc::new(LastHandle { core: core.clone() }), core, prefix: Arc::new(prefix) }
@@ -245,6 +252,16 @@ impl Core {
             return self.events.send(task);
         }
         drop_unlocked(link, task);
+    }
+
+    /// Logs an error that no call returns, and tells the listeners for such errors.
+    pub(crate) fn unhandled(&self, message: String, error: impl Into<Box<AnyError>>) {
+        let error: Arc<AnyError> = error.into().into();
+        log::error!("{message}: {error}");
+        for (_, listener) in &*self.error_listeners.lock() {
+            let (listener, message, error) = (listener.clone(), message.clone(), error.clone());
+            self.dispatcher.run(move || listener(&message, &*error));
+        }
     }
 
     /// An error unless the client is in use.

@@ -180,6 +180,42 @@ impl CuratorFramework {
         let removed = listeners.iter().position(|(other, _)| *other == id).map(|at| listeners.remove(at));
         drop_unlocked(listeners, removed);
     }
+
+    /// Calls the listener with every error that no call returns: a latch that cannot queue, a leader that has failed, a
+    /// session that cannot be opened, credentials that the servers reject. Each is logged as well. In order, on the
+    /// client's dispatch thread and under no lock, as connection states. Java: `getUnhandledErrorListenable`.
+    ///
+    /// While the connection is suspended or lost, nothing is told of that here: the connection states say it.
+    ///
+    /// ```
+    /// # curator_locks::docs::example(|client| {
+    /// use curator_locks::LeaderLatch;
+    ///
+    /// let (tell, told) = crossbeam_channel::unbounded();
+    /// let id = client.add_unhandled_error_listener(move |message, error| {
+    ///     tell.send(format!("{message}: {error}")).unwrap_or_default()
+    /// });
+    /// let latch = LeaderLatch::new(client, "/zookeeper/config/below")?; // a path at which nobody may create
+    /// latch.start()?;
+    /// println!("{}", told.recv()?); // although nobody awaits the latch
+    /// client.remove_unhandled_error_listener(id);
+    /// # Ok(()) });
+    /// ```
+    pub fn add_unhandled_error_listener(
+        &self,
+        listener: impl Fn(&str, &(dyn std::error::Error + Send + Sync + 'static)) + Send + Sync + 'static,
+    ) -> ListenerId {
+        let id = ListenerId(self.core.next_listener.fetch_add(1, Ordering::Relaxed));
+        self.core.error_listeners.lock().push((id, Arc::new(listener)));
+        id
+    }
+
+    /// Removes a listener. A call that is under way may still reach it.
+    pub fn remove_unhandled_error_listener(&self, id: ListenerId) {
+        let mut listeners = self.core.error_listeners.lock();
+        let removed: Vec<_> = listeners.extract_if(.., |(other, _)| *other == id).collect();
+        drop_unlocked(listeners, removed);
+    }
 }
 
 impl fmt::Debug for CuratorFramework {

@@ -95,7 +95,7 @@ fn a_latch_that_is_closed_while_it_starts_leaves_no_listener_behind() {
 fn a_selector_that_is_closed_while_it_starts_leaves_no_listener_and_no_task_behind() {
     let client = client();
     for _ in 0..ROUNDS {
-        let never = |_: &CuratorFramework, _: &Leadership| {};
+        let never = |_: &CuratorFramework, _: &Leadership| Ok(());
         let selector = LeaderSelector::new(&client, "/leader", never).unwrap();
         close_while_it_starts(|| selector.start(), || selector.close());
         let shared = Arc::downgrade(&selector.shared);
@@ -112,7 +112,7 @@ fn a_selector_that_is_closed_while_it_starts_leaves_no_listener_and_no_task_behi
 fn where_no_thread_can_be_had_the_caller_hears_of_it_and_nothing_is_begun() {
     let client = client();
     let is_refused = |result: Result<()>| assert!(matches!(result, Err(Error::Io { .. })), "{result:?}");
-    let never = |_: &CuratorFramework, _: &Leadership| {};
+    let never = |_: &CuratorFramework, _: &Leadership| Ok(());
     let latch = LeaderLatch::new(&client, "/leader").unwrap();
     let selector = LeaderSelector::new(&client, "/selector", never).unwrap();
     let lock = WriteLock::new(&client, "/lock").unwrap();

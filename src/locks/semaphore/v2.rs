@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+#[cfg(doc)]
+use crate::locks::shared::count::SharedCount;
 use crate::{
     base::clock,
     error::{Error, LostReason, Result},
@@ -31,7 +33,7 @@ use crate::{
             spec::{Recipe, Spec},
         },
         semaphore::lease::Lease,
-        shared_count::SharedCount,
+        shared::count::SharedCountReader,
     },
 };
 
@@ -112,17 +114,18 @@ impl InterProcessSemaphoreV2 {
         InterProcessSemaphoreV2::with_limit(client, path, Limit::Fixed(max_leases))
     }
 
-    /// A semaphore with as many leases as a shared count says, which the caller has [started](SharedCount::start). A
-    /// change wakes the waiters; a negative count means none. Does no I/O.
+    /// A semaphore with as many leases as a count says: a [`SharedCount`] that the caller has
+    /// [started](SharedCount::start), or a limit of the caller's own. A change wakes the waiters; a negative count means
+    /// none, as a panic of the caller's code does. Does no I/O.
     ///
     /// # Errors
     /// As [`InterProcessSemaphoreV2::new`].
     pub fn with_shared_count(
         client: &CuratorFramework,
         path: &str,
-        count: &SharedCount,
+        count: &(impl SharedCountReader + Clone),
     ) -> Result<InterProcessSemaphoreV2> {
-        InterProcessSemaphoreV2::with_limit(client, path, Limit::Shared(count.clone()))
+        InterProcessSemaphoreV2::with_limit(client, path, Limit::Shared(Arc::new(count.clone())))
     }
 
     fn with_limit(client: &CuratorFramework, path: &str, limit: Limit) -> Result<InterProcessSemaphoreV2> {
