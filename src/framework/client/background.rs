@@ -131,14 +131,14 @@ impl Background {
                 let state = self.states.expired(now);
                 self.lose_session(LostReason::SessionExpired, state);
             }
-            SessionEvent::AuthFailed(scheme) => {
+            SessionEvent::AuthFailed { scheme, detail } => {
                 // The credentials do not get better by trying: calls fail with AuthFailed from now on.
-                log::error!("the server rejected the authorization of scheme {scheme:?}");
+                log::error!("no session any more, as authorization of scheme {scheme:?} has failed: {detail}");
                 if let Some(session) = self.core.current_session() {
                     self.core.held.lose_all(Some(&session), LostReason::SessionExpired);
                 }
                 self.next_look = Some(now);
-                self.core.link.lock().auth_failed = Some(scheme);
+                self.core.link.lock().auth_failed = Some((scheme, detail));
                 // No session will come: ends every call that waits for one.
                 self.core.wake_waiting();
                 let state = self.states.expired(now);

@@ -16,8 +16,8 @@ use super::{
     reader::ReaderThread,
     shared::{Guarded, SessionShared, millis},
 };
-#[cfg(feature = "tls")]
-use crate::session::transport::tls::Tls;
+#[cfg(feature = "sasl")]
+use crate::session::sasl::Authenticator;
 use crate::{
     base::threads::spawn,
     error::Result,
@@ -52,7 +52,7 @@ pub(super) struct NativeSession {
 impl NativeSession {
     pub(super) fn open(
         config: &SessionConfig,
-        transport: Arc<dyn Transport>,
+        factory: &NativeSessions,
         observer: SessionObserver,
     ) -> Result<Arc<dyn Session>> {
         let (wake, pauses) = bounded(1);
@@ -62,7 +62,9 @@ impl NativeSession {
         let timeout_ms = AtomicU64::new(millis(machine.timeout()));
         let shared = Arc::new(SessionShared {
             config: config.clone(),
-            transport,
+            transport: factory.transport.clone(),
+            #[cfg(feature = "sasl")]
+            sasl: factory.sasl.clone(),
             observer,
             state: Mutex::new(Guarded { machine, writing: false, stream: None }),
             writer: Mutex::new(None),
@@ -99,15 +101,30 @@ pub struct NativeSessionFactory;
 
 impl SessionFactory for NativeSessionFactory {
     fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
-        NativeSession::open(config, Arc::new(Tcp), observer)
+        NativeSessions::default().open(config, observer)
     }
 }
 
-/// Opens sessions whose connections are encrypted.
-#[cfg(feature = "tls")]
-impl SessionFactory for Tls {
+/// Opens sessions whose connections are encrypted, or authenticated.
+pub(crate) struct NativeSessions {
+    pub(crate) transport: Arc<dyn Transport>,
+    #[cfg(feature = "sasl")]
+    pub(crate) sasl: Option<Arc<dyn Authenticator>>,
+}
+
+impl Default for NativeSessions {
+    fn default() -> NativeSessions {
+        NativeSessions {
+            transport: Arc::new(Tcp),
+            #[cfg(feature = "sasl")]
+            sasl: None,
+        }
+    }
+}
+
+impl SessionFactory for NativeSessions {
     fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
-        NativeSession::open(config, Arc::new(self.clone()), observer)
+        NativeSession::open(config, self, observer)
     }
 }
 

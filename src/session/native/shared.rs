@@ -14,6 +14,8 @@ use std::{
 use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
 
+#[cfg(feature = "sasl")]
+use crate::session::sasl::Authenticator;
 use crate::session::{
     api::{SessionConfig, SessionError, SessionObserver},
     machine::{
@@ -40,6 +42,8 @@ pub(super) struct Guarded {
 pub(super) struct SessionShared {
     pub(super) config: SessionConfig,
     pub(super) transport: Arc<dyn Transport>,
+    #[cfg(feature = "sasl")]
+    pub(super) sasl: Option<Arc<dyn Authenticator>>,
     pub(super) observer: SessionObserver,
     pub(super) state: Mutex<Guarded>,
     /// The number of the connection, and its half for writing.
