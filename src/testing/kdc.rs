@@ -47,6 +47,7 @@ const SYSTEM_DIRECTORIES: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 /// assert!(kdc.configuration().exists() && kdc.kadmin("listprincs")?.contains(&format!("shop@{}", kdc.realm())));
 /// kdc.stop()?; // as if it were away
 /// kdc.launch()?; // on the same port
+/// println!("tickets so far: {}", kdc.log().matches("ISSUE").count());
 /// # drop(server);
 /// # Ok::<(), curator_locks::testing::TestingError>(())
 /// ```
@@ -56,6 +57,8 @@ pub struct TestingKdc {
     // Above the directory, so that the centre is gone before its files are.
     process: Mutex<Option<ServerProcess>>,
     directory: TempDir,
+    /// Held while a principal is made: it can be made once.
+    principals: Mutex<()>,
 }
 
 impl TestingKdc {
@@ -69,7 +72,7 @@ impl TestingKdc {
             .prefix("kerberos-")
             .tempdir()
             .map_err(TestingError::io("no temporary directory for the Kerberos realm"))?;
-        let kdc = TestingKdc { port, process: Mutex::new(None), directory };
+        let kdc = TestingKdc { port, process: Mutex::new(None), directory, principals: Mutex::new(()) };
         let seconds = ticket_lifetime.as_secs().max(1);
         kdc.write("krb5.conf", &kdc.client_configuration(seconds))?;
         kdc.write("kdc.conf", &kdc.centre_configuration(seconds))?;
@@ -104,6 +107,7 @@ impl TestingKdc {
     /// If `kadmin.local` refuses.
     pub fn keytab(&self, principal: &str) -> Result<PathBuf, TestingError> {
         let keytab = self.file(&format!("{}.keytab", principal.replace('/', "_")));
+        let _one_at_a_time = self.principals.lock();
         if !keytab.exists() {
             self.kadmin(&format!("addprinc -randkey {principal}"))?;
             self.kadmin(&format!("ktadd -norandkey -k {} {principal}", keytab.display()))?;
@@ -135,8 +139,7 @@ impl TestingKdc {
         let deadline = Instant::now() + START_TIMEOUT;
         while TcpStream::connect(self.port.address()).is_err() {
             if Instant::now() >= deadline {
-                let log = fs::read_to_string(self.file("kdc.log")).unwrap_or_default();
-                return Err(TestingError::Refused(format!("krb5kdc does not answer; its log: {log}")));
+                return Err(TestingError::Refused(format!("krb5kdc does not answer; its log: {}", self.log())));
             }
             thread::sleep(POLL);
         }
@@ -150,6 +153,12 @@ impl TestingKdc {
     pub fn stop(&self) -> Result<(), TestingError> {
         let Some(mut process) = self.process.lock().take() else { return Ok(()) };
         process.terminate(STOP_TIMEOUT).map_err(TestingError::io("cannot end krb5kdc"))
+    }
+
+    /// The centre's log so far: a line with `ISSUE` for each ticket.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read(self.file("kdc.log")).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
     fn file(&self, name: &str) -> PathBuf {

@@ -30,12 +30,17 @@ fn own_name(principal: &str) -> Result<Name, String> {
     Name::new(principal.as_bytes(), Some(GSS_NT_KRB5_PRINCIPAL)).map_err(said)
 }
 
-/// The library's message, without the sentence that there is one.
+/// The library's message: behind one that says little stands in brackets what Kerberos has to say.
 pub(super) fn said(error: Error) -> String {
-    let text = error.to_string();
-    let minor = text.split_once("Minor code may provide more information").map_or(&*text, |(_, minor)| minor);
-    let minor = minor.trim();
-    minor.strip_prefix('(').and_then(|minor| minor.strip_suffix(')')).unwrap_or(minor).to_owned()
+    plain(&error.to_string())
+}
+
+fn plain(text: &str) -> String {
+    match text.split_once(" (") {
+        Some((outer, "Success)")) => outer.to_owned(),
+        Some((_, inner)) => inner.strip_suffix(')').unwrap_or(inner).to_owned(),
+        None => text.to_owned(),
+    }
 }
 
 /// The server's principal, in words and for the library.
@@ -115,6 +120,10 @@ impl Mechanism for Gssapi {
             Stage::Context if challenge.is_empty() => Err(Failure::Refused(
                 "the server knows no SASL: it has no JAAS section `Server` (java.security.auth.login.config)".to_owned(),
             )),
+            Stage::Context if challenge.windows(6).any(|part| part == b"nonce=") => Err(Failure::Refused(
+                "the server takes no tickets but passwords: its JAAS section `Server` has a DigestLoginModule; see Sasl::digest()"
+                    .to_owned(),
+            )),
             Stage::Context => self.prove(challenge).map(Some),
             Stage::Offer => self.agree(challenge).map(Some),
             Stage::Verdict => Ok(None),
@@ -123,5 +132,23 @@ impl Mechanism for Gssapi {
 
     fn why_refused(&self) -> String {
         advice::refused(&self.client, &self.server)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_kerberos_says_is_taken_out_of_its_brackets() {
+        let cases = [
+            ("Unspecified GSS failure.  Minor code may provide more information (Ticket expired)", "Ticket expired"),
+            ("No credentials were supplied (No tickets (default cache: FILE:/a))", "No tickets (default cache: FILE:/a)"),
+            ("Invalid token was supplied (Success)", "Invalid token was supplied"),
+            ("nothing else", "nothing else"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(plain(text), expected);
+        }
     }
 }
