@@ -109,7 +109,7 @@ impl TestingKdc {
         let keytab = self.file(&format!("{}.keytab", principal.replace('/', "_")));
         let _one_at_a_time = self.principals.lock();
         if !keytab.exists() {
-            self.kadmin(&format!("addprinc -randkey {principal}"))?;
+            self.kadmin(&format!("addprinc -randkey +requires_preauth {principal}"))?;
             self.kadmin(&format!("ktadd -norandkey -k {} {principal}", keytab.display()))?;
         }
         Ok(keytab)
@@ -133,7 +133,7 @@ impl TestingKdc {
             let mut command: Vec<OsString> = vec!["env".into()];
             command.extend(self.variables().map(|(name, value)| format!("{name}={}", value.display()).into()));
             command.extend([program("krb5kdc")?.into(), "-n".into(), "-r".into(), REALM.into()]);
-            let spawned = ServerProcess::spawn(&command, self.directory.path(), &self.file("kdc.log"));
+            let spawned = ServerProcess::spawn(&command, self.directory.path(), &self.file("output.log"));
             *process = Some(spawned.map_err(TestingError::io("cannot start krb5kdc"))?);
         }
         let deadline = Instant::now() + START_TIMEOUT;

@@ -28,7 +28,7 @@ fn check_after_a_cut(relay: &Relay, client: &mut Client) {
 
 #[test]
 fn a_lock_is_kept_while_the_tickets_of_a_keytab_expire_and_over_a_reconnect() {
-    let fixture = Fixture::start(Duration::from_secs(20));
+    let fixture = Fixture::start(Duration::from_secs(12));
     let relay = Relay::to(&fixture.server.connect_string());
     let settings = [fixture.keytab("shop"), "principal=shop".to_owned()];
     let settings = settings.each_ref().map(String::as_str);
@@ -59,11 +59,11 @@ fn a_lock_is_kept_while_the_ticket_of_the_cache_is_renewed_and_over_a_reconnect(
 
 #[test]
 fn a_lock_outlives_an_expired_ticket_until_the_next_connection_which_says_so() {
-    let fixture = Fixture::start(Duration::from_secs(3));
+    let fixture = Fixture::start(Duration::from_secs(8));
     let relay = Relay::to(&fixture.server.connect_string());
     let environment: Environment = fixture.kdc.environment();
     let keytab = fixture.kdc.keytab("shop").unwrap().display().to_string();
-    kinit(&environment, &["-r", "3s", "-k", "-t", &keytab, "shop"]);
+    kinit(&environment, &["-r", "8s", "-k", "-t", &keytab, "shop"]);
     let mut client = Client::start(&environment, relay.address(), &[]);
     client.expect("connect", "connected");
     client.expect("lock /lock", "locked");
@@ -79,7 +79,7 @@ fn a_lock_outlives_an_expired_ticket_until_the_next_connection_which_says_so() {
 
 #[test]
 fn two_hundred_renewals_under_held_locks_lose_none() {
-    const CLIENTS: usize = 10;
+    const CLIENTS: usize = 20;
     let fixture = Fixture::start(Duration::from_secs(2));
     let keytabs: Vec<String> = (0..CLIENTS).map(|client| fixture.keytab(&format!("shop{client}"))).collect();
     let mut clients: Vec<Client> = (0..CLIENTS)
