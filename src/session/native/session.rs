@@ -112,13 +112,20 @@ pub(crate) struct NativeSessions {
     pub(crate) sasl: Option<Arc<dyn Authenticator>>,
 }
 
-impl Default for NativeSessions {
-    fn default() -> NativeSessions {
+impl NativeSessions {
+    /// Without SASL.
+    pub(crate) fn over(transport: Arc<dyn Transport>) -> NativeSessions {
         NativeSessions {
-            transport: Arc::new(Tcp),
+            transport,
             #[cfg(feature = "sasl")]
             sasl: None,
         }
+    }
+}
+
+impl Default for NativeSessions {
+    fn default() -> NativeSessions {
+        NativeSessions::over(Arc::new(Tcp))
     }
 }
 
