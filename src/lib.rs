@@ -124,10 +124,10 @@ pub use locks::{
     WriteLockDriver, ZooKeeperFencingChecker, zookeeper_recipe,
 };
 pub use proto::types::{Acl, CreateMode, Stat, perms};
-#[cfg(feature = "kerberos")]
-pub use session::sasl::kerberos::Kerberos;
 #[cfg(feature = "sasl")]
 pub use session::sasl::Sasl;
+#[cfg(feature = "kerberos")]
+pub use session::sasl::kerberos::config::Kerberos;
 #[cfg(feature = "tls")]
 pub use session::transport::tls_config::TlsConfig;
 #[cfg(feature = "zookeeper")]

@@ -117,7 +117,8 @@ impl TestingServerBuilder {
         let principal = "zookeeper/127.0.0.1";
         let keytab = kdc.keytab(principal)?;
         let line = format!("keyTab=\"{}\" principal=\"{principal}@{}\"", keytab.display(), kdc.realm());
-        let module = "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true useTicketCache=false";
+        let module =
+            "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true useTicketCache=false";
         let configuration = kdc.configuration().display().to_string();
         Ok(self.login(&[module], line).system_property("java.security.krb5.conf", configuration))
     }
@@ -187,7 +188,12 @@ impl TestingServerBuilder {
     }
 
     /// The command that runs the server. Of an option given twice, the JVM takes the later.
-    pub(super) fn command(&self, installation: &Installation, configuration: &Path, jaas: Option<&Path>) -> Vec<OsString> {
+    pub(super) fn command(
+        &self,
+        installation: &Installation,
+        configuration: &Path,
+        jaas: Option<&Path>,
+    ) -> Vec<OsString> {
         let mut command: Vec<OsString> = vec![installation.java.clone().into()];
         command.extend(JVM_OPTIONS.map(OsString::from));
         command.extend(jaas.map(|file| format!("-Djava.security.auth.login.config={}", file.display()).into()));

@@ -98,7 +98,10 @@ impl TestingKdc {
     #[must_use]
     pub fn environment(&self) -> [(&'static str, String); 2] {
         let cache = self.file(&format!("cache-{}", uuid::Uuid::new_v4().simple()));
-        [("KRB5_CONFIG", self.configuration().display().to_string()), ("KRB5CCNAME", format!("FILE:{}", cache.display()))]
+        [
+            ("KRB5_CONFIG", self.configuration().display().to_string()),
+            ("KRB5CCNAME", format!("FILE:{}", cache.display())),
+        ]
     }
 
     /// A file with the keys of a principal, `shop` or `zookeeper/host`. The first time, the principal is made, with a random key.

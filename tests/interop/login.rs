@@ -41,7 +41,8 @@ impl Login {
 impl Login {
     /// As the user `shop`; Java reads the file that this writes.
     pub(crate) fn digest(directory: &Path) -> Login {
-        let module = "org.apache.zookeeper.server.auth.DigestLoginModule required username=\"shop\" password=\"secret\"";
+        let module =
+            "org.apache.zookeeper.server.auth.DigestLoginModule required username=\"shop\" password=\"secret\"";
         Login { environment: vec![(PASSWORD, "secret".to_owned())], jvm_options: jaas(directory, module) }
     }
 
@@ -64,10 +65,7 @@ impl Login {
 fn jaas(directory: &Path, module: &str) -> Vec<String> {
     let file = directory.join("client.jaas");
     fs::write(&file, format!("Client {{\n  {module};\n}};\n")).unwrap();
-    vec![
-        format!("-Djava.security.auth.login.config={}", file.display()),
-        "-Dpeer.creatorOnly=true".to_owned(),
-    ]
+    vec![format!("-Djava.security.auth.login.config={}", file.display()), "-Dpeer.creatorOnly=true".to_owned()]
 }
 
 /// A peer of this crate logs in as its environment says.

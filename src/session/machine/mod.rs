@@ -528,7 +528,13 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     /// The credentials of this scheme are not accepted, and are no better the next time.
-    pub(crate) fn auth_failed(&mut self, scheme: String, detail: String, now: Instant, actions: &mut Vec<Action<C, W>>) {
+    pub(crate) fn auth_failed(
+        &mut self,
+        scheme: String,
+        detail: String,
+        now: Instant,
+        actions: &mut Vec<Action<C, W>>,
+    ) {
         let error = SessionError::AuthFailed { scheme: scheme.clone(), detail: detail.clone() };
         if !self.is_alive() {
             self.end = error;

@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, Sender};
 
 use super::shared::{SessionShared, does_not_take};
 #[cfg(feature = "sasl")]
-use crate::session::sasl::{Failure, exchange::Exchange};
+use crate::session::sasl::{exchange::Exchange, mechanism::Failure};
 use crate::{
     proto::{connect::ConnectResponse, error::ProtoError, frame::FrameBuffer},
     session::{
@@ -175,7 +175,8 @@ impl ReaderThread {
         if !self.shared.state.lock().machine.authenticates() {
             return Ok(());
         }
-        let begun = sasl.begin(host, deadline, &|| self.is_over()).map_err(|failure| self.not_authenticated(failure))?;
+        let begun =
+            sasl.begin(host, deadline, &|| self.is_over()).map_err(|failure| self.not_authenticated(failure))?;
         let (mut exchange, mut request) = Exchange::begin(begun.0, &begun.1);
         loop {
             if writer.write(&request, deadline).map_err(|error| hung_up(error, SASL.hung_up))? < request.len() {

@@ -17,7 +17,7 @@ use super::{
     shared::{Guarded, SessionShared, millis},
 };
 #[cfg(feature = "sasl")]
-use crate::session::sasl::Authenticator;
+use crate::session::sasl::mechanism::Authenticator;
 use crate::{
     base::threads::spawn,
     error::Result,

@@ -15,7 +15,7 @@ use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
 
 #[cfg(feature = "sasl")]
-use crate::session::sasl::Authenticator;
+use crate::session::sasl::mechanism::Authenticator;
 use crate::session::{
     api::{SessionConfig, SessionError, SessionObserver},
     machine::{

@@ -3,7 +3,7 @@
 use md5::{Digest as _, Md5};
 use uuid::Uuid;
 
-use super::{Failure, Mechanism};
+use super::mechanism::{Failure, Mechanism};
 
 /// The name of the service and of the host that every ZooKeeper server gives itself.
 const DIGEST_URI: &str = "zookeeper/zk-sasl-md5";
@@ -52,7 +52,8 @@ impl Mechanism for DigestMd5 {
     fn step(&mut self, challenge: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
         match self.expected.take() {
             None if challenge.is_empty() => Err(Failure::Refused(
-                "the server knows no SASL: it has no JAAS section `Server` (java.security.auth.login.config)".to_owned(),
+                "the server knows no SASL: it has no JAAS section `Server` (java.security.auth.login.config)"
+                    .to_owned(),
             )),
             None => self.answer(challenge).map(Some),
             Some(expected) => {
@@ -87,9 +88,14 @@ struct Challenge {
 impl Challenge {
     fn parse(challenge: &[u8]) -> Result<Challenge, Failure> {
         let directives = directives(challenge)?;
-        let all = |wanted: &'static str| directives.iter().filter(move |(name, _)| name == wanted).map(|(_, value)| value);
+        let all =
+            |wanted: &'static str| directives.iter().filter(move |(name, _)| name == wanted).map(|(_, value)| value);
         let once = |wanted: &'static str| {
-            if all(wanted).count() > 1 { Err(malformed("a directive stands there twice")) } else { Ok(all(wanted).next()) }
+            if all(wanted).count() > 1 {
+                Err(malformed("a directive stands there twice"))
+            } else {
+                Ok(all(wanted).next())
+            }
         };
         let nonce = once("nonce")?.ok_or_else(|| malformed("there is no nonce"))?.clone();
         if once("algorithm")?.is_none_or(|algorithm| algorithm != "md5-sess") {
@@ -168,7 +174,9 @@ fn malformed(why: &str) -> Failure {
 }
 
 fn not_in_latin1() -> Failure {
-    Failure::Refused("the server knows no UTF-8, and the user or the password has characters beyond ISO 8859-1".to_owned())
+    Failure::Refused(
+        "the server knows no UTF-8, and the user or the password has characters beyond ISO 8859-1".to_owned(),
+    )
 }
 
 #[cfg(test)]
@@ -206,8 +214,9 @@ mod tests {
     fn the_examples_of_the_standard_come_out() {
         for (uri, nonce, cnonce, response, rspauth) in EXAMPLES {
             let mut client = DigestMd5 { digest_uri: uri, cnonce: cnonce.into(), ..client("chris", "secret") };
-            let challenge =
-                format!("realm=\"elwood.innosoft.com\",nonce=\"{nonce}\",qop=\"auth\",algorithm=md5-sess,charset=utf-8");
+            let challenge = format!(
+                "realm=\"elwood.innosoft.com\",nonce=\"{nonce}\",qop=\"auth\",algorithm=md5-sess,charset=utf-8"
+            );
             let answer = text(client.step(challenge.as_bytes()).unwrap());
             assert_eq!(
                 answer,
@@ -240,7 +249,10 @@ mod tests {
         let answer = client.step(br#"realm="r\"s", nonce="n\\m" , algorithm=md5-sess"#).unwrap().unwrap();
         let read = directives(&answer).unwrap();
         let value = |wanted: &str| read.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
-        assert_eq!((value("username"), value("realm"), value("nonce")), (Some(r#"a"b\c"#), Some(r#"r"s"#), Some(r"n\m")));
+        assert_eq!(
+            (value("username"), value("realm"), value("nonce")),
+            (Some(r#"a"b\c"#), Some(r#"r"s"#), Some(r"n\m"))
+        );
     }
 
     #[test]
@@ -249,7 +261,10 @@ mod tests {
         assert_eq!(challenge(true).bytes("\u{e9}").unwrap(), b"\xe9");
         assert_eq!(challenge(true).bytes("\u{20ac}").unwrap(), "\u{20ac}".as_bytes());
         assert!(matches!(challenge(false).bytes("\u{20ac}"), Err(Failure::Refused(_))));
-        assert_eq!(client("\u{e9}", "p").step(b"nonce=\"n\",algorithm=md5-sess").unwrap().unwrap().get(9..11), Some(&b"\"\xe9"[..]));
+        assert_eq!(
+            client("\u{e9}", "p").step(b"nonce=\"n\",algorithm=md5-sess").unwrap().unwrap().get(9..11),
+            Some(&b"\"\xe9"[..])
+        );
     }
 
     #[test]

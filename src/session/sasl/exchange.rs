@@ -1,6 +1,6 @@
 //! The rounds of SASL as a plain state machine: (state, frame) -> what to send next. No socket, no thread, no clock.
 
-use super::{Failure, Mechanism};
+use super::mechanism::{Failure, Mechanism};
 use crate::proto::{error::ProtoError, sasl, types::ErrorCode};
 
 /// GSSAPI takes three rounds, DIGEST-MD5 two. A server that goes on and on must not keep the session busy.

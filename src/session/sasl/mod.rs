@@ -3,6 +3,7 @@
 //! | open | for |
 //! |---|---|
 //! | `exchange` | the rounds, as a state machine |
+//! | `mechanism` | what it asks of a mechanism, and why a connection is not authenticated |
 //! | `digest_md5` | a user and a password |
 //! | `kerberos` | tickets: where they come from, their renewal, GSSAPI |
 
@@ -10,12 +11,14 @@ mod digest_md5;
 pub(crate) mod exchange;
 #[cfg(feature = "kerberos")]
 pub(crate) mod kerberos;
+pub(crate) mod mechanism;
 
 use std::{fmt, sync::Arc, time::Instant};
 
 use digest_md5::DigestMd5;
 #[cfg(feature = "kerberos")]
-use kerberos::Kerberos;
+use kerberos::{config::Kerberos, login::Login};
+use mechanism::{Authenticator, Begun, Failure};
 
 use crate::error::{Error, Result};
 
@@ -49,7 +52,10 @@ pub struct Sasl(Method);
 
 #[derive(Clone)]
 enum Method {
-    Digest { user: String, password: String },
+    Digest {
+        user: String,
+        password: String,
+    },
     #[cfg(feature = "kerberos")]
     Kerberos(Kerberos),
 }
@@ -81,7 +87,10 @@ impl Sasl {
                 Ok(Arc::new(Digest { user, password }))
             }
             #[cfg(feature = "kerberos")]
-            Method::Kerberos(config) => config.authenticator(),
+            Method::Kerberos(config) => {
+                config.check()?;
+                Ok(Arc::new(Login::new(config)))
+            }
         }
     }
 }
@@ -104,43 +113,13 @@ impl fmt::Debug for Sasl {
     }
 }
 
-/// Why a connection is not authenticated.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// The credentials are wrong, or there are none: trying again does not help.
-    Refused(String),
-    /// The server speaks otherwise than it should.
-    Protocol(String),
-    /// It may work later.
-    #[cfg_attr(not(feature = "kerberos"), expect(dead_code, reason = "a password needs nobody else"))]
-    NotNow(String),
-}
-
-/// Begins authentications, one for each connection.
-pub(crate) trait Authenticator: Send + Sync {
-    /// Begins one with this server. Gives up at the deadline, and soon after `is_over` says so.
-    fn begin(&self, host: &str, deadline: Instant, is_over: &dyn Fn() -> bool) -> Result<Begun, Failure>;
-}
-
-/// The client's side of a mechanism, and the token to begin with.
-pub(crate) type Begun = (Box<dyn Mechanism>, Vec<u8>);
-
-/// The client's side of one authentication.
-pub(crate) trait Mechanism: Send {
-    /// The answer to the server's token; `None`: the server has accepted the client, and has proved to be the right one.
-    fn step(&mut self, challenge: &[u8]) -> Result<Option<Vec<u8>>, Failure>;
-
-    /// What it may mean that the server has refused the client, which it does without a word.
-    fn why_refused(&self) -> String;
-}
-
 struct Digest {
     user: String,
     password: String,
 }
 
 impl Authenticator for Digest {
-    fn begin(&self, _: &str, _: Instant, _: &dyn Fn() -> bool) -> Result<Begun, Failure> {
+    fn begin(&self, _: &str, _: Instant, _: &dyn Fn() -> bool) -> std::result::Result<Begun, Failure> {
         // The server speaks first: an empty token asks it to.
         Ok((Box::new(DigestMd5::new(self.user.clone(), self.password.clone())), Vec::new()))
     }

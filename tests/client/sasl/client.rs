@@ -83,10 +83,12 @@ pub(crate) fn run(arguments: &[String]) {
         let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
         match word {
             "connect" => say(&connect(&client)),
-            "lock" => say(&answered(InterProcessMutex::new(&client, rest).and_then(|mutex| mutex.lock()).map(|guard| {
-                held = Some(guard);
-                "locked"
-            }))),
+            "lock" => {
+                say(&answered(InterProcessMutex::new(&client, rest).and_then(|mutex| mutex.lock()).map(|guard| {
+                    held = Some(guard);
+                    "locked"
+                })))
+            }
             "release" => say(&answered(held.take().unwrap().release().map(|()| "released"))),
             "valid" => {
                 let guard = held.as_ref().unwrap();
@@ -109,7 +111,9 @@ fn connect(client: &CuratorFramework) -> String {
     let connected = client.block_until_connected(Some(Duration::from_secs(20)));
     answered(connected.map(|is_connected| match is_connected {
         true => "connected".to_owned(),
-        false => format!("not connected: {}", client.connection_error().map_or_else(String::new, |why| why.to_string())),
+        false => {
+            format!("not connected: {}", client.connection_error().map_or_else(String::new, |why| why.to_string()))
+        }
     }))
 }
 
@@ -138,11 +142,17 @@ fn identity(client: &CuratorFramework) -> curator_locks::Result<String> {
 
 fn build(servers: &str, settings: &[String]) -> curator_locks::Result<CuratorFramework> {
     let setting = |wanted: &str| {
-        settings.iter().filter_map(|line| line.split_once('=')).find(|(name, _)| *name == wanted).map(|(_, value)| value)
+        settings
+            .iter()
+            .filter_map(|line| line.split_once('='))
+            .find(|(name, _)| *name == wanted)
+            .map(|(_, value)| value)
     };
     let mut builder = CuratorFramework::builder()
         .connect_string(servers)
-        .session_timeout(setting("session").map_or(Duration::from_secs(40), |ms| Duration::from_millis(ms.parse().unwrap())))
+        .session_timeout(
+            setting("session").map_or(Duration::from_secs(40), |ms| Duration::from_millis(ms.parse().unwrap())),
+        )
         .connection_timeout(Duration::from_secs(10))
         .retry_policy(RetryNTimes::new(5, Duration::from_millis(20)))
         .lock_recheck_interval(None)

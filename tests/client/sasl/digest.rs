@@ -82,8 +82,7 @@ fn each_connection_authenticates_itself_before_it_sets_watches_again() {
     let relay = Relay::to(&demanding().connect_string());
     let namespace = namespace();
     let held_by = client(&namespace, shop());
-    let over_relay =
-        connect(builder_at(relay.address(), &namespace).sasl(shop()).acl_provider(CreatorAllAclProvider));
+    let over_relay = connect(builder_at(relay.address(), &namespace).sasl(shop()).acl_provider(CreatorAllAclProvider));
     let (held, waited_for) = (
         InterProcessMutex::new(&held_by, "/waited-for").unwrap(),
         InterProcessMutex::new(&over_relay, "/waited-for").unwrap(),

@@ -105,8 +105,7 @@ fn a_ticket_works_over_tls_too() {
     std::fs::write(&ca, authority.pem()).unwrap();
     let settings = [format!("tls={}", ca.display()), "creator=yes".to_owned()];
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-    let mut client =
-        Client::start(&fixture.logged_in("shop"), &server.secure_connect_string().unwrap(), &settings);
+    let mut client = Client::start(&fixture.logged_in("shop"), &server.secure_connect_string().unwrap(), &settings);
     client.expect("connect", "connected");
     client.expect("identity", "sasl:shop@TESTS.EXAMPLE");
 }

@@ -268,7 +268,8 @@ fn no_kinit_beside_a_keytab() {
     let [configuration, cache] = kdc().environment();
     let environment = [configuration, cache, ("PATH", "/no/such/directory".to_owned())];
     let settings = with_keytab("shop");
-    let mut client = Client::start(&environment, &fixture().server.connect_string(), &settings.each_ref().map(String::as_str));
+    let mut client =
+        Client::start(&environment, &fixture().server.connect_string(), &settings.each_ref().map(String::as_str));
     let text = client.ask("connect");
     assert!(text.contains("cannot run kinit") && text.contains("krb5-user"), "{text}");
 }

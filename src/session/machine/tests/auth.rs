@@ -40,10 +40,7 @@ fn rejected_credentials_end_the_session_with_the_scheme_and_never_the_secret() {
     rig.receive(&server::reply(XID_AUTH, 0, 0, b"")).unwrap();
     rig.receive(&server::reply(XID_AUTH, 0, server::AUTH_FAILED, b"")).unwrap();
     rig.submit(&sync("/c"), 3);
-    assert_eq!(
-        rig.take_log(),
-        ["1 refused bad", "2 refused bad", "raise refused bad", "3 refused bad"]
-    );
+    assert_eq!(rig.take_log(), ["1 refused bad", "2 refused bad", "raise refused bad", "3 refused bad"]);
     assert!(!rig.machine.is_alive());
 }
 

@@ -2,8 +2,8 @@
 
 use std::env;
 
-use super::Kerberos;
-use crate::session::sasl::Failure;
+use super::config::Kerberos;
+use crate::session::sasl::mechanism::Failure;
 
 /// The cause of a failure, as far as the library's message tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

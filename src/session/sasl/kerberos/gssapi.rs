@@ -8,8 +8,8 @@ use libgssapi::{
     oid::{GSS_MECH_KRB5, GSS_NT_HOSTBASED_SERVICE, GSS_NT_KRB5_PRINCIPAL, OidSet},
 };
 
-use super::{Kerberos, advice};
-use crate::session::sasl::{Failure, Mechanism};
+use super::{advice, config::Kerberos};
+use crate::session::sasl::mechanism::{Failure, Mechanism};
 
 /// No protection of what follows: TLS may do that.
 const NO_LAYER: u8 = 1;
@@ -143,7 +143,10 @@ mod tests {
     fn what_kerberos_says_is_taken_out_of_its_brackets() {
         let cases = [
             ("Unspecified GSS failure.  Minor code may provide more information (Ticket expired)", "Ticket expired"),
-            ("No credentials were supplied (No tickets (default cache: FILE:/a))", "No tickets (default cache: FILE:/a)"),
+            (
+                "No credentials were supplied (No tickets (default cache: FILE:/a))",
+                "No tickets (default cache: FILE:/a)",
+            ),
             ("Invalid token was supplied (Success)", "Invalid token was supplied"),
             ("nothing else", "nothing else"),
         ];

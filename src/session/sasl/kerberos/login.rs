@@ -10,10 +10,10 @@ use std::{
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
-use super::{Kerberos, advice, gssapi, gssapi::Gssapi, kinit};
+use super::{advice, config::Kerberos, gssapi, gssapi::Gssapi, kinit};
 use crate::{
     base::threads::spawn,
-    session::sasl::{Authenticator, Begun, Failure},
+    session::sasl::mechanism::{Authenticator, Begun, Failure},
 };
 
 /// How often to ask whether an authentication is still wanted.
@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const RETRIES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// What begins authentications for one client.
-pub(super) struct Login {
+pub(in crate::session::sasl) struct Login {
     config: Kerberos,
     /// The thread's work. It ends when this is dropped.
     wanted: OnceLock<Sender<Wanted>>,
@@ -39,7 +39,7 @@ struct Wanted {
 }
 
 impl Login {
-    pub(super) fn new(config: Kerberos) -> Login {
+    pub(in crate::session::sasl) fn new(config: Kerberos) -> Login {
         Login { config, wanted: OnceLock::new() }
     }
 
@@ -168,7 +168,9 @@ impl Tickets {
         }
         if !std::mem::replace(&mut self.is_warned, true) {
             let why = renewed.err().unwrap_or_else(|| "its end stays the same".to_owned());
-            log::warn!("Kerberos: the ticket, good for {left:?}, is not renewed: {why}; without one the next connection fails");
+            log::warn!(
+                "Kerberos: the ticket, good for {left:?}, is not renewed: {why}; without one the next connection fails"
+            );
         }
         self.renew_at = Some(Instant::now() + (left / 2).clamp(RETRIES.0, RETRIES.1));
     }

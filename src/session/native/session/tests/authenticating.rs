@@ -1,7 +1,7 @@
 //! SASL between the handshake and everything else.
 
 use super::*;
-use crate::session::sasl::{Authenticator, Begun, Failure, Mechanism};
+use crate::session::sasl::mechanism::{Authenticator, Begun, Failure, Mechanism};
 
 /// The operation of a round.
 const SASL: i32 = 102;
@@ -119,7 +119,8 @@ fn a_refusal_ends_the_session_with_its_reason_and_is_not_tried_again() {
             Credentials::Good => "the server knows why",
             _ => "there is no ticket",
         };
-        let is_told = |event| matches!(event, SessionEvent::AuthFailed { scheme, detail } if scheme == "sasl" && detail == why);
+        let is_told =
+            |event| matches!(event, SessionEvent::AuthFailed { scheme, detail } if scheme == "sasl" && detail == why);
         assert!(is_told(client.event()));
         assert!(matches!(reply.recv_timeout(LONG).unwrap(), Err(SessionError::AuthFailed { .. })));
         client.wait_until_finished(LONG);
@@ -137,16 +138,18 @@ fn a_server_that_says_nothing_is_left_in_the_time_of_the_handshake() {
     assert!(matches!(client.event(), SessionEvent::Connected { connection: 1, .. }));
 }
 
+type Answer = fn(&Frame) -> Vec<u8>;
+
 #[test]
 fn a_server_that_says_anything_else_is_left_and_the_session_goes_on() {
     let fake = Fake::new();
     let client = open(&fake, Credentials::Good);
-    let wrong: [&dyn Fn(&Frame) -> Vec<u8>; 5] = [
-        &|_| Vec::new(),
-        &|_| vec![0xff; 40],
-        &|round| server::reply(round.xid + 1, 0, 0, &server::prefixed(b"welcome")),
-        &|round| server::reply(round.xid, 0, 0, b"\x7f\xff\xff\xff"),
-        &|_| server::notification(server::DELETED, "/a"),
+    let wrong: [Answer; 5] = [
+        |_| Vec::new(),
+        |_| vec![0xff; 40],
+        |round| server::reply(round.xid + 1, 0, 0, &server::prefixed(b"welcome")),
+        |round| server::reply(round.xid, 0, 0, b"\x7f\xff\xff\xff"),
+        |_| server::notification(server::DELETED, "/a"),
     ];
     for answer in wrong {
         let (mut peer, round) = first_round(&fake);
