@@ -84,10 +84,11 @@ pub(crate) fn run(arguments: &[String]) {
         match word {
             "connect" => say(&connect(&client)),
             "lock" => {
-                say(&answered(InterProcessMutex::new(&client, rest).and_then(|mutex| mutex.lock()).map(|guard| {
+                let locked = InterProcessMutex::new(&client, rest).and_then(|mutex| mutex.lock());
+                say(&answered(locked.map(|guard| {
                     held = Some(guard);
                     "locked"
-                })))
+                })));
             }
             "release" => say(&answered(held.take().unwrap().release().map(|()| "released"))),
             "valid" => {
@@ -100,6 +101,11 @@ pub(crate) fn run(arguments: &[String]) {
             "why" => say(&why(&client)),
             "session" => say(&format!("{:#x}", client.session_id())),
             "connected" => say(&client.is_connected().to_string()),
+            "end" => {
+                drop(held.take());
+                drop(client);
+                return say(&ended());
+            }
             "identity" => say(&answered(identity(&client))),
             "read" => say(&answered(client.get_children().for_path(rest).map(|names| names.len()))),
             other => panic!("{other}"),
@@ -108,13 +114,27 @@ pub(crate) fn run(arguments: &[String]) {
 }
 
 fn connect(client: &CuratorFramework) -> String {
-    let connected = client.block_until_connected(Some(Duration::from_secs(20)));
+    let connected = client.block_until_connected(Some(PATIENCE));
     answered(connected.map(|is_connected| match is_connected {
         true => "connected".to_owned(),
         false => {
             format!("not connected: {}", client.connection_error().map_or_else(String::new, |why| why.to_string()))
         }
     }))
+}
+
+/// Whether no thread of the client is left.
+fn ended() -> String {
+    let is_left = || {
+        let threads = std::fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
+        let names = threads.map(|thread| std::fs::read_to_string(thread.path().join("comm")).unwrap_or_default());
+        names.into_iter().any(|name| name.starts_with("zk-") || name.starts_with("curator-"))
+    };
+    let begun = Instant::now();
+    while is_left() && begun.elapsed() < PATIENCE {
+        thread::sleep(Duration::from_millis(5));
+    }
+    if is_left() { "threads are left" } else { "ended" }.to_owned()
 }
 
 /// Why there is no connection, while the client goes on trying.

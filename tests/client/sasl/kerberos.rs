@@ -109,3 +109,26 @@ fn a_ticket_works_over_tls_too() {
     client.expect("connect", "connected");
     client.expect("identity", "sasl:shop@TESTS.EXAMPLE");
 }
+
+#[test]
+fn a_reconnect_needs_no_centre_while_the_ticket_is_good() {
+    let fixture = Fixture::start(Duration::from_secs(600));
+    let relay = Relay::to(&fixture.server.connect_string());
+    let mut client = Client::start(&fixture.logged_in("shop"), relay.address(), &[]);
+    client.expect("connect", "connected");
+    client.expect("lock /lock", "locked");
+    fixture.kdc.stop().unwrap();
+    relay.cut();
+    eventually("connected again", || relay.accepted() > 1 && client.ask("connected") == "true");
+    client.expect("valid", "valid");
+    client.expect("release", "released");
+}
+
+#[test]
+fn nothing_of_a_client_is_left_when_it_is_dropped() {
+    let fixture = Fixture::shared();
+    let mut client = Client::start(&fixture.logged_in("shop"), &fixture.server.connect_string(), &[]);
+    client.expect("connect", "connected");
+    client.expect("lock /dropped", "locked");
+    client.expect("end", "ended");
+}

@@ -81,8 +81,13 @@ pub(super) fn failure(config: &Kerberos, server: &str, said: &str) -> Failure {
     let blame = blame(said);
     let advice = advice(config, server, blame);
     let text = if advice.is_empty() { format!("Kerberos: {said}") } else { format!("Kerberos: {said}; {advice}") };
-    // What is not known may pass, and a held lock should outlive that.
-    if matches!(blame, Blame::Away | Blame::Unknown) { Failure::NotNow(text) } else { Failure::Refused(text) }
+    // What is not known may pass, and a held lock should outlive that. A keytab gets another ticket.
+    let may_pass = match blame {
+        Blame::Away | Blame::Unknown => true,
+        Blame::Expired => config.keytab.is_some(),
+        _ => false,
+    };
+    if may_pass { Failure::NotNow(text) } else { Failure::Refused(text) }
 }
 
 fn advice(config: &Kerberos, server: &str, blame: Blame) -> String {

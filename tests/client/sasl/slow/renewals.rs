@@ -80,7 +80,7 @@ fn a_lock_outlives_an_expired_ticket_until_the_next_connection_which_says_so() {
 #[test]
 fn two_hundred_renewals_under_held_locks_lose_none() {
     const CLIENTS: usize = 20;
-    let fixture = Fixture::start(Duration::from_secs(2));
+    let fixture = Fixture::start(Duration::from_secs(4));
     let keytabs: Vec<String> = (0..CLIENTS).map(|client| fixture.keytab(&format!("shop{client}"))).collect();
     let mut clients: Vec<Client> = (0..CLIENTS)
         .map(|client| {
