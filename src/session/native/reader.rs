@@ -6,12 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, Sender};
-
 use super::shared::{SessionShared, does_not_take};
 #[cfg(feature = "sasl")]
 use crate::session::sasl::{exchange::Exchange, mechanism::Failure};
 use crate::{
+    base::{
+        channel::{Receiver, Sender},
+        clock,
+    },
     proto::{connect::ConnectResponse, error::ProtoError, frame::FrameBuffer},
     session::{
         servers::{
@@ -74,9 +76,9 @@ impl ReaderThread {
                 }
                 NextTry::Try { host, address, limit } => match self.connect(&host, address, limit) {
                     Ok((reader, buffer)) => {
-                        let since = Instant::now();
+                        let since = clock::now();
                         self.serve(reader, buffer);
-                        rotation.connection_ended(since.elapsed());
+                        rotation.connection_ended(clock::since(since));
                     }
                     Err(error) => {
                         log::debug!("{host} ({address}) does not take the session: {error}");
@@ -88,11 +90,11 @@ impl ReaderThread {
     }
 
     fn is_over(&self) -> bool {
-        self.shared.state.lock().machine.is_over(Instant::now())
+        self.shared.state.lock().machine.is_over(clock::now())
     }
 
     fn pause(&self, pause: Duration) {
-        let until = Instant::now() + pause;
+        let until = clock::now() + pause;
         let leaves_at = self.shared.state.lock().machine.leaves_at();
         // The wake-up, a time-out: either way the loop looks at the state.
         let _ = self.pauses.recv_deadline(leaves_at.map_or(until, |at| until.min(at)));
@@ -105,10 +107,10 @@ impl ReaderThread {
         address: std::net::SocketAddr,
         limit: Duration,
     ) -> io::Result<(Box<dyn ReadHalf>, FrameBuffer)> {
-        let deadline = Instant::now() + limit;
+        let deadline = clock::now() + limit;
         let Connection { mut reader, mut writer, stream } =
             self.shared.transport.connect(host, address, limit, &|| self.is_over())?;
-        let sent = Instant::now();
+        let sent = clock::now();
         let request = {
             let mut state = self.shared.state.lock();
             if state.machine.is_over(sent) {
@@ -146,7 +148,7 @@ impl ReaderThread {
             if let Some(frame) = buffer.next_frame().map_err(no_server)? {
                 return take(frame);
             }
-            let now = Instant::now();
+            let now = clock::now();
             if now >= deadline || self.is_over() {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, stage.silent));
             }
@@ -195,7 +197,7 @@ impl ReaderThread {
         match failure {
             Failure::Refused(why) => {
                 let (scheme, detail) = ("sasl".to_owned(), why.clone());
-                self.shared.input(|machine, actions| machine.auth_failed(scheme, detail, Instant::now(), actions));
+                self.shared.input(|machine, actions| machine.auth_failed(scheme, detail, clock::now(), actions));
                 io::Error::new(io::ErrorKind::PermissionDenied, why)
             }
             Failure::Protocol(why) => invalid_data(why),
@@ -207,7 +209,7 @@ impl ReaderThread {
         // The half goes in under a number that is not current yet, so no thread writes before the machine says so.
         let number = self.shared.state.lock().machine.next_connection();
         *self.shared.writer.lock() = Some((number, half));
-        let taken = self.shared.input(|machine, actions| machine.connected(response, sent, Instant::now(), actions));
+        let taken = self.shared.input(|machine, actions| machine.connected(response, sent, clock::now(), actions));
         if taken.is_err() {
             *self.shared.writer.lock() = None;
         }
@@ -246,7 +248,7 @@ impl ReaderThread {
     /// that waits for several replies is woken once.
     fn take_frames(&self, buffer: &mut FrameBuffer) -> io::Result<()> {
         self.shared.input(|machine, actions| {
-            let now = Instant::now();
+            let now = clock::now();
             loop {
                 match buffer.next_frame() {
                     Ok(Some(frame)) => machine.frame(frame, now, actions).map_err(invalid_data)?,
@@ -265,7 +267,7 @@ impl ReaderThread {
 
     /// How long this thread may wait now; `None` if the session is over.
     fn keep_timers(&self) -> io::Result<Option<Duration>> {
-        let now = Instant::now();
+        let now = clock::now();
         let (mut next_timer, is_over) = {
             let state = self.shared.state.lock();
             (state.machine.next_timer(), state.machine.is_over(now))

@@ -1,9 +1,8 @@
 //! DIGEST-MD5 (RFC 2831), as far as ZooKeeper speaks it: authentication alone, `md5-sess`, no other identity than the user's.
 
-use md5::{Digest as _, Md5};
-use uuid::Uuid;
-
 use super::mechanism::{Failure, Mechanism};
+use crate::base::random;
+use md5::{Digest as _, Md5};
 
 /// The name of the service and of the host that every ZooKeeper server gives itself.
 const DIGEST_URI: &str = "zookeeper/zk-sasl-md5";
@@ -23,7 +22,7 @@ pub(super) struct DigestMd5 {
 
 impl DigestMd5 {
     pub(super) fn new(user: String, password: String) -> DigestMd5 {
-        let cnonce = Uuid::new_v4().simple().to_string();
+        let cnonce = random::uuid().simple().to_string();
         DigestMd5 { user, password, cnonce, digest_uri: DIGEST_URI, expected: None }
     }
 

@@ -4,9 +4,10 @@ use std::{
     io::{self, Read},
     path::Path,
     process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
+
+use crate::base::{clock, threads::park_timeout};
 
 /// How long it may take; by itself it gives up on a centre that does not answer after about half of that.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -47,16 +48,17 @@ fn run(mut command: Command) -> Result<(), String> {
 
 /// Whether it has ended well.
 fn await_end(child: &mut Child) -> io::Result<bool> {
-    let deadline = Instant::now() + LONGEST;
+    let deadline = clock::now() + LONGEST;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status.success());
         }
-        if Instant::now() >= deadline {
+        if clock::now() >= deadline {
             child.kill()?;
             child.wait()?;
             return Err(io::ErrorKind::TimedOut.into());
         }
-        thread::sleep(POLL);
+        // Nothing wakes this thread; the process is asked again.
+        park_timeout(POLL);
     }
 }

@@ -8,11 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
-
 use super::{advice, config::Kerberos, gssapi, gssapi::Gssapi, kinit};
 use crate::{
-    base::threads::spawn,
+    base::{
+        channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded},
+        clock,
+        threads::spawn,
+    },
     session::sasl::mechanism::{Authenticator, Begun, Failure},
 };
 
@@ -61,10 +63,10 @@ impl Authenticator for Login {
         let gone = || Failure::NotNow("Kerberos: the thread that gets tickets has ended".to_owned());
         self.thread()?.send(Wanted { host: host.to_owned(), deadline, begun: sender }).map_err(|_| gone())?;
         loop {
-            match begun.recv_deadline(deadline.min(Instant::now() + LOOK)) {
+            match begun.recv_deadline(deadline.min(clock::now() + LOOK)) {
                 Ok(begun) => return begun.map(|(mechanism, token)| (Box::new(mechanism) as _, token)),
                 Err(RecvTimeoutError::Disconnected) => return Err(gone()),
-                Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline || is_over() => {
+                Err(RecvTimeoutError::Timeout) if clock::now() >= deadline || is_over() => {
                     let why = "Kerberos: no ticket in time: the key distribution centre does not answer, or too slowly";
                     return Err(Failure::NotNow(why.to_owned()));
                 }
@@ -90,7 +92,7 @@ impl Tickets {
                 None => wanted.recv().map_err(RecvTimeoutError::from),
             };
             match next {
-                Ok(wanted) if Instant::now() >= wanted.deadline => {}
+                Ok(wanted) if clock::now() >= wanted.deadline => {}
                 Ok(wanted) => {
                     let begun = self.begin(&wanted.host);
                     // The session may have given up meanwhile.
@@ -172,7 +174,7 @@ impl Tickets {
                 "Kerberos: the ticket, good for {left:?}, is not renewed: {why}; without one the next connection fails"
             );
         }
-        self.renew_at = Some(Instant::now() + (left / 2).clamp(RETRIES.0, RETRIES.1));
+        self.renew_at = Some(clock::now() + (left / 2).clamp(RETRIES.0, RETRIES.1));
     }
 
     fn left(&self) -> Duration {
@@ -183,7 +185,7 @@ impl Tickets {
 
 /// When a ticket that is good for so long is renewed.
 fn renewal(left: Duration) -> Instant {
-    let now = Instant::now();
+    let now = clock::now();
     // A ticket that never expires is looked at once a day.
     now.checked_add((left * 4 / 5).min(Duration::from_secs(24 * 60 * 60))).unwrap_or(now)
 }

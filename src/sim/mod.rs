@@ -1,0 +1,15 @@
+//! The whole stack in a simulator: clients of several processes, the network and the servers of one run, all from one seed.
+//!
+//! [`world`] is a run and its report, [`process`] a client's process, [`network`] what lies between processes and servers,
+//! `transport` what makes it the session's, [`ensemble`] the servers.
+#![allow(clippy::disallowed_types, reason = "locked for moments in which no other thread runs")]
+#![allow(clippy::indexing_slicing, clippy::unwrap_used, clippy::panic, reason = "for tests alone")]
+
+#[cfg(feature = "testing")]
+mod conformance;
+pub(crate) mod ensemble;
+pub(crate) mod network;
+pub(crate) mod process;
+mod tests;
+mod transport;
+pub(crate) mod world;
