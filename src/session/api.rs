@@ -79,7 +79,7 @@ pub type Watcher = Arc<dyn Fn(&WatchEvent) + Send + Sync>;
 /// ```
 pub type SessionObserver = Arc<dyn Fn(SessionEvent) + Send + Sync>;
 
-/// What a server means that rejects an authorization.
+/// The likely reasons of a server that rejects an authorization.
 pub(crate) const NOT_ACCEPTED: &str = "it does not know the scheme, or not these credentials; see authorization()";
 
 /// Why a request has no reply.

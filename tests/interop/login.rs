@@ -21,9 +21,9 @@ const PASSWORD: &str = "PEER_PASSWORD";
 /// By default as nobody.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Login {
-    /// Of this crate's peers.
+    /// For this crate's peers.
     environment: Vec<(&'static str, String)>,
-    /// Of Curator's.
+    /// For Curator's peers.
     jvm_options: Vec<String>,
 }
 

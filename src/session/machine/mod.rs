@@ -39,7 +39,7 @@ const OUTPUT_CHUNK: usize = 64 * 1024;
 /// The length in front of a frame, which no frame limit counts.
 const PREFIX: usize = 4;
 
-/// What a server means that wants SASL before it takes a request.
+/// The reason of a server that takes no request without SASL.
 const NOT_ASKED_FOR: &str = "the servers demand it, and this client has no credentials for it: see Builder::sasl()";
 
 /// The handshake has 31 bits for the session timeout, in milliseconds.

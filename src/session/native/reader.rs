@@ -28,11 +28,11 @@ use crate::{
 /// have no time left.
 pub(super) const LONGEST_READ: Duration = Duration::from_secs(1);
 
-/// What it may mean that a server does not go on.
+/// The likely reasons of a server that does not go on.
 struct Stage {
-    /// It closes the connection instead of answering.
+    /// Where it closes the connection instead of answering.
     hung_up: &'static str,
-    /// It says nothing.
+    /// Where it says nothing.
     silent: &'static str,
 }
 

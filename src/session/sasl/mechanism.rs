@@ -28,6 +28,6 @@ pub(crate) trait Mechanism: Send {
     /// The answer to the server's token; `None`: the server has accepted the client, and has proved to be the right one.
     fn step(&mut self, challenge: &[u8]) -> Result<Option<Vec<u8>>, Failure>;
 
-    /// What it may mean that the server has refused the client, which it does without a word.
+    /// The likely reasons of a server that has refused the client: it names none.
     fn why_refused(&self) -> String;
 }

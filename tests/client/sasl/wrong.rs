@@ -23,7 +23,7 @@ struct Case {
     environment: Environment,
     servers: String,
     settings: Vec<String>,
-    /// What the error has to say.
+    /// The error has to say this.
     expected: &'static [&'static str],
 }
 
@@ -49,7 +49,7 @@ impl Case {
             assert!(text.contains(expected), "{text:?} does not say {expected:?}");
         }
         assert!(!text.contains("s3cret"), "{text}");
-        // What was final stays so, and no call tries again.
+        // The error stays the same, and no call tries again.
         client.expect("connect", &text);
         client.expect("read /", &text);
     }

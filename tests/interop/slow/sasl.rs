@@ -17,7 +17,7 @@ use crate::{
 
 const LOCK: &str = "/deep/down/lock";
 
-/// Of each process; the rows without SASL have more.
+/// Each process has so many holds of each kind; the rows without SASL have more.
 const ROUNDS: usize = 60;
 
 /// Changes of leader.
@@ -52,7 +52,7 @@ impl Realm {
 
 const SUPER_PROPERTY: &str = "zookeeper.DigestAuthenticationProvider.superDigest";
 
-/// What a holder has created is its identity's alone.
+/// A znode that a holder has created is its identity's alone.
 #[track_caller]
 fn check_owner(arena: &Arena, directory: &str, identity: &str) {
     let child = arena.children(directory).remove(0);

@@ -1,4 +1,4 @@
-//! What is wrong with a ticket, a keytab, a principal, a clock or a realm, in words for a person.
+//! Advice on a bad ticket, keytab, principal, clock or realm, in words for a person.
 
 use std::env;
 
@@ -81,7 +81,7 @@ pub(super) fn failure(config: &Kerberos, server: &str, said: &str) -> Failure {
     let blame = blame(said);
     let advice = advice(config, server, blame);
     let text = if advice.is_empty() { format!("Kerberos: {said}") } else { format!("Kerberos: {said}; {advice}") };
-    // What is not known may pass, and a held lock should outlive that. A keytab gets another ticket.
+    // An unknown cause may pass, and a held lock should outlive that. A keytab gets another ticket.
     let may_pass = match blame {
         Blame::Away | Blame::Unknown => true,
         Blame::Expired => config.keytab.is_some(),

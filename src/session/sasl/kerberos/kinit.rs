@@ -28,7 +28,7 @@ pub(super) fn renew(principal: Option<&str>) -> Result<(), String> {
     run(command)
 }
 
-/// What it says if it fails.
+/// Runs it to its end. The error is what it says.
 fn run(mut command: Command) -> Result<(), String> {
     command.env("LC_ALL", "C").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let missing = |error: io::Error| format!("cannot run kinit ({error}): install it (Debian: krb5-user)");

@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// than this.
 const RETRIES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// What begins authentications for one client.
+/// Begins authentications for one client.
 pub(in crate::session::sasl) struct Login {
     config: Kerberos,
     /// The thread's work. It ends when this is dropped.
@@ -142,7 +142,7 @@ impl Tickets {
         Ok(())
     }
 
-    /// Whose tickets the cache holds, if they are another principal's and would be lost.
+    /// The principal whose tickets would be lost from the cache, if it is another one.
     fn other_principal(&self, principal: &str) -> Option<String> {
         if advice::is_collection() {
             return None;
