@@ -57,6 +57,7 @@
 //! | the storage's side of fencing | [`FencingChecker`], [`FileFencingChecker`], [`ZooKeeperFencingChecker`] |
 //! | several writes as one, guarded by a lock | [`Transaction`], [`Hold::guard_transaction`] |
 //! | locks of your own | [`LockInternals`], [`LockInternalsDriver`] |
+//! | who the client is | `Sasl`: a user with a password, or `Kerberos` (features `sasl`, `kerberos`) |
 //! | a session of your own | [`unversioned`], which promises nothing |
 //! | tests of your own | the module `testing`: real servers and ensembles as child processes, injected faults (feature `testing`) |
 //!
@@ -132,6 +133,10 @@ pub use locks::{
     ZooKeeperFencingChecker, zookeeper_recipe,
 };
 pub use proto::types::{Acl, CreateMode, Stat, perms};
+#[cfg(feature = "sasl")]
+pub use session::sasl::Sasl;
+#[cfg(feature = "kerberos")]
+pub use session::sasl::kerberos::config::Kerberos;
 #[cfg(feature = "tls")]
 pub use session::transport::tls_config::TlsConfig;
 #[cfg(feature = "zookeeper")]

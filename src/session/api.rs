@@ -79,6 +79,9 @@ pub type Watcher = Arc<dyn Fn(&WatchEvent) + Send + Sync>;
 /// ```
 pub type SessionObserver = Arc<dyn Fn(SessionEvent) + Send + Sync>;
 
+/// The likely reasons of a server that rejects an authorization.
+pub(crate) const NOT_ACCEPTED: &str = "it does not know the scheme, or not these credentials; see authorization()";
+
 /// Why a request has no reply.
 ///
 /// ```
@@ -107,8 +110,13 @@ pub enum SessionError {
     Expired,
     /// The session was closed by this process.
     Closed,
-    /// The server rejected the credentials of this scheme.
-    AuthFailed(String),
+    /// The server rejected the credentials of this scheme, or there are none.
+    AuthFailed {
+        /// The scheme; `sasl` of SASL.
+        scheme: String,
+        /// The reason, as far as known.
+        detail: String,
+    },
     /// The request or its reply is larger than the limit.
     FrameTooLarge {
         /// Size of the frame.
@@ -157,7 +165,7 @@ pub enum WatchEvent {
 ///
 /// /// Whether a factory has to open another session.
 /// fn is_the_end(event: &SessionEvent) -> bool {
-///     matches!(event, SessionEvent::Expired | SessionEvent::AuthFailed(_))
+///     matches!(event, SessionEvent::Expired | SessionEvent::AuthFailed { .. })
 /// }
 /// assert!(is_the_end(&SessionEvent::Expired));
 /// assert!(!is_the_end(&SessionEvent::Connected { connection: 2, read_only: false }));
@@ -175,8 +183,13 @@ pub enum SessionEvent {
     Disconnected,
     /// The server said that the session has expired. Nothing follows.
     Expired,
-    /// The server rejected the credentials of this scheme. Nothing follows.
-    AuthFailed(String),
+    /// The server rejected the credentials of this scheme, or there are none. Nothing follows.
+    AuthFailed {
+        /// The scheme; `sasl` of SASL.
+        scheme: String,
+        /// The reason, as far as known.
+        detail: String,
+    },
 }
 
 /// Names one submitted request, and the watch it leaves.

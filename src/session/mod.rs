@@ -10,6 +10,7 @@
 //! | `machine` | the session as a state machine: requests, watches, heartbeats |
 //! | `native` | the threads and the socket around the machine |
 //! | `servers`, `transport` | which server comes next; TCP and TLS |
+//! | `sasl` | who the client is, proved on each connection |
 //! | `wait` | how a caller waits: deadline, cancellation, reply |
 //! | `zookeeper` | the other session, over the package `zookeeper` |
 
@@ -18,6 +19,8 @@ pub(crate) mod api;
 pub(crate) mod fake;
 pub(crate) mod machine;
 pub(crate) mod native;
+#[cfg(feature = "sasl")]
+pub(crate) mod sasl;
 pub(crate) mod servers;
 pub(crate) mod transport;
 pub(crate) mod wait;

@@ -14,6 +14,7 @@ mod support;
 
 mod arena;
 mod history;
+mod login;
 mod peer;
 mod rust_leader;
 mod rust_peer;
@@ -25,6 +26,8 @@ mod slow {
     mod leaders;
     mod nodes;
     mod revocation;
+    #[cfg(feature = "kerberos")]
+    mod sasl;
     mod shared_count;
 }
 

@@ -176,6 +176,9 @@ public final class CuratorPeer {
                 throw new IllegalArgumentException(option);
             }
         }
+        if (Boolean.getBoolean("peer.creatorOnly")) {
+            builder.aclProvider(creatorOnly());
+        }
         client = builder.build();
         client.start();
         if (!client.blockUntilConnected(PATIENCE_SECONDS, TimeUnit.SECONDS)) {

@@ -131,15 +131,15 @@ impl Background {
                 let state = self.states.expired(now);
                 self.lose_session(LostReason::SessionExpired, state);
             }
-            SessionEvent::AuthFailed(scheme) => {
+            SessionEvent::AuthFailed { scheme, detail } => {
                 // The credentials do not get better by trying: calls fail with AuthFailed from now on.
-                let error = Error::AuthFailed { scheme: scheme.clone() };
+                let error = Error::AuthFailed { scheme: scheme.clone(), detail: detail.clone() };
                 self.core.unhandled("no session will come".into(), error);
                 if let Some(session) = self.core.current_session() {
                     self.core.held.lose_all(Some(&session), LostReason::SessionExpired);
                 }
                 self.next_look = Some(now);
-                self.core.link.lock().auth_failed = Some(scheme);
+                self.core.link.lock().auth_failed = Some((scheme, detail));
                 // No session will come: ends every call that waits for one.
                 self.core.wake_waiting();
                 let state = self.states.expired(now);

@@ -3,6 +3,8 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use super::core::CuratorFramework;
+#[cfg(feature = "sasl")]
+use crate::session::sasl::Sasl;
 #[cfg(feature = "tls")]
 use crate::session::transport::{tls::Tls, tls_config::TlsConfig};
 use crate::{
@@ -19,7 +21,7 @@ use crate::{
     },
     session::{
         api::{SessionConfig, SessionFactory},
-        native::session::NativeSessionFactory,
+        native::session::NativeSessions,
         servers::connect_string::ConnectString,
     },
 };
@@ -89,6 +91,8 @@ pub struct Builder {
     session_factory: Option<Arc<dyn SessionFactory>>,
     #[cfg(feature = "tls")]
     tls: Option<TlsConfig>,
+    #[cfg(feature = "sasl")]
+    sasl: Option<Sasl>,
 }
 
 impl Builder {
@@ -233,22 +237,37 @@ impl Builder {
         self
     }
 
+    /// Proves to the servers who the client is (feature `sasl`), with a password or with Kerberos. Defaults to nothing.
+    #[cfg(feature = "sasl")]
+    pub fn sasl(mut self, sasl: impl Into<Sasl>) -> Self {
+        self.sasl = Some(sasl.into());
+        self
+    }
+
     /// Checks the configuration and makes a client, without any I/O: [`CuratorFramework::start`] does that.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] or [`Error::InvalidPath`] for a setting that is missing or out of range.
     pub fn build(self) -> Result<CuratorFramework> {
-        let session_factory = self.session_factory;
+        #[cfg_attr(not(any(feature = "tls", feature = "sasl")), expect(unused_mut, reason = "nothing can be set"))]
+        let mut native = NativeSessions::default();
+        // Dropping the one or the other in silence could send secrets in the clear.
         #[cfg(feature = "tls")]
-        let session_factory: Option<Arc<dyn SessionFactory>> = match (session_factory, self.tls) {
-            // Dropping the one or the other in silence could send secrets in the clear.
-            (Some(_), Some(_)) => {
+        if let Some(tls) = self.tls {
+            if self.session_factory.is_some() {
                 let rule = "a session_factory() of your own brings its own transport: give one of the two";
                 return Err(invalid("tls", String::new(), rule));
             }
-            (None, Some(tls)) => Some(Arc::new(Tls { config: tls.client_config()? })),
-            (given, None) => given,
-        };
+            native.transport = Arc::new(Tls { config: tls.client_config()? });
+        }
+        #[cfg(feature = "sasl")]
+        if let Some(sasl) = self.sasl {
+            if self.session_factory.is_some() {
+                let rule = "a session_factory() of your own authenticates by itself: give one of the two";
+                return Err(invalid("sasl", String::new(), rule));
+            }
+            native.sasl = Some(sasl.authenticator()?);
+        }
         let missing = |name, rule| invalid(name, String::new(), rule);
         let ensemble = self.ensemble.ok_or_else(|| {
             missing("connect_string", "a client needs servers: see connect_string(), or ensemble_provider()")
@@ -283,7 +302,7 @@ impl Builder {
             max_request_size: self.max_frame_size.unwrap_or(LARGEST_REQUEST),
             counters: Arc::default(),
         };
-        let session_factory = session_factory.unwrap_or_else(|| Arc::new(NativeSessionFactory));
+        let session_factory = self.session_factory.unwrap_or_else(|| Arc::new(native));
         Ok(CuratorFramework::new(self.config, ensemble, retry_policy, session, session_factory, prefix))
     }
 }

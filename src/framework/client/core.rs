@@ -110,8 +110,8 @@ pub(super) struct Lifecycle {
     pub(super) life: CuratorFrameworkState,
     pub(super) state: Option<ConnectionState>,
     pub(super) session: Option<Arc<dyn Session>>,
-    /// The scheme whose credentials the server rejected: no session will come.
-    pub(super) auth_failed: Option<String>,
+    /// The scheme whose credentials are not accepted, and why: no session will come.
+    pub(super) auth_failed: Option<(String, String)>,
     /// Sessions given up, on their way to be closed at the server.
     pub(super) retired: Vec<Arc<dyn Session>>,
     /// The threads that wait for a connection, woken on every change.
@@ -283,8 +283,8 @@ impl Core {
             let (sender, wake) = {
                 let mut link = self.link.lock();
                 link.check_open()?;
-                if let Some(scheme) = &link.auth_failed {
-                    return Err(Error::AuthFailed { scheme: scheme.clone() });
+                if let Some((scheme, detail)) = link.auth_failed.clone() {
+                    return Err(Error::AuthFailed { scheme, detail });
                 }
                 // A call that was cancelled before begins nothing: its reply could come before the next look.
                 if bound.is_cancelled() {

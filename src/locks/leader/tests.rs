@@ -74,7 +74,10 @@ fn a_latch_that_waits_for_a_connection_hears_that_none_will_come() {
     client.start().unwrap();
     let latch = LeaderLatch::new(&client, "/leader").unwrap();
     latch.start().unwrap();
-    observers.recv_timeout(PATIENCE).unwrap()(SessionEvent::AuthFailed("digest".into()));
+    observers.recv_timeout(PATIENCE).unwrap()(SessionEvent::AuthFailed {
+        scheme: "digest".into(),
+        detail: String::new(),
+    });
     let awaited = latch.await_leadership_timeout(PATIENCE);
     assert!(matches!(awaited, Err(Error::AuthFailed { .. })), "{awaited:?}");
 }

@@ -15,7 +15,7 @@ use actions::Action;
 use liveness::{Liveness, Origin, longest_round_trip};
 use watches::Watches;
 
-use super::api::{OnReply, SessionConfig, SessionError, SessionEvent, WatchEvent, Watcher};
+use super::api::{NOT_ACCEPTED, OnReply, SessionConfig, SessionError, SessionEvent, WatchEvent, Watcher};
 use crate::proto::{
     connect::{ConnectRequest, ConnectResponse},
     error::ProtoError,
@@ -38,6 +38,9 @@ const OUTPUT_CHUNK: usize = 64 * 1024;
 
 /// The length in front of a frame, which no frame limit counts.
 const PREFIX: usize = 4;
+
+/// The reason of a server that takes no request without SASL.
+const NOT_ASKED_FOR: &str = "the servers demand it, and this client has no credentials for it: see Builder::sasl()";
 
 /// The handshake has 31 bits for the session timeout, in milliseconds.
 const LONGEST_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
@@ -519,13 +522,35 @@ impl<C, W: Clone> Machine<C, W> {
             return Err(ProtoError::Unexpected { what: "xid of a reply", value: XID_AUTH });
         };
         if err != 0 && self.is_alive() {
-            self.end(SessionError::AuthFailed(scheme.clone()), actions);
-            actions.push(Action::Raise(SessionEvent::AuthFailed(scheme)));
-            // The server hangs up now. To close the session, which may own znodes from before, no credentials are
-            // needed; after a session timeout the servers do it themselves.
-            self.close_at_server(now + self.timeout);
+            self.auth_failed(scheme, NOT_ACCEPTED.to_owned(), now, actions);
         }
         Ok(())
+    }
+
+    /// The credentials of this scheme are not accepted, and are no better the next time.
+    pub(crate) fn auth_failed(
+        &mut self,
+        scheme: String,
+        detail: String,
+        now: Instant,
+        actions: &mut Vec<Action<C, W>>,
+    ) {
+        let error = SessionError::AuthFailed { scheme: scheme.clone(), detail: detail.clone() };
+        if !self.is_alive() {
+            self.end = error;
+            return;
+        }
+        self.end(error, actions);
+        actions.push(Action::Raise(SessionEvent::AuthFailed { scheme, detail }));
+        // The server hangs up now. To close the session, which may own znodes from before, most servers need no
+        // credentials; after a session timeout the servers do it themselves.
+        self.close_at_server(now + self.timeout);
+    }
+
+    /// Whether the next connection begins with SASL. A session whose credentials were not accepted is closed without.
+    #[cfg(feature = "sasl")]
+    pub(crate) fn authenticates(&self) -> bool {
+        !matches!(self.end, SessionError::AuthFailed { .. })
     }
 
     fn reply(
@@ -562,6 +587,11 @@ impl<C, W: Clone> Machine<C, W> {
             self.expired(actions);
             return Ok(());
         }
+        if matches!(reply, Err(ErrorCode::SessionClosedRequireSaslAuth)) && self.is_alive() {
+            self.in_flight.push_front((xid, request));
+            self.auth_failed("sasl".to_owned(), NOT_ASKED_FOR.to_owned(), now, actions);
+            return Ok(());
+        }
         self.answered(request, reply, now, actions)
     }
 
@@ -591,7 +621,10 @@ impl<C, W: Clone> Machine<C, W> {
             }
             Purpose::Housekeeping => {}
             Purpose::Close => match reply {
-                Ok(_) | Err(ErrorCode::SessionExpired) => self.fate = Fate::Ended,
+                // Servers that demand SASL refuse the close of a client that is not let in, each time.
+                Ok(_) | Err(ErrorCode::SessionExpired | ErrorCode::SessionClosedRequireSaslAuth) => {
+                    self.fate = Fate::Ended;
+                }
                 // A server that can only read cannot close a session: try another.
                 Err(code) => {
                     return Err(ProtoError::Unexpected {

@@ -10,6 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+#[cfg(feature = "sasl")]
+use crate::session::sasl::mechanism::Authenticator;
 use crate::{
     base::{
         channel::{Receiver, Sender},
@@ -44,6 +46,8 @@ pub(super) struct Guarded {
 pub(super) struct SessionShared {
     pub(super) config: SessionConfig,
     pub(super) transport: Arc<dyn Transport>,
+    #[cfg(feature = "sasl")]
+    pub(super) sasl: Option<Arc<dyn Authenticator>>,
     pub(super) observer: SessionObserver,
     pub(super) state: Mutex<Guarded>,
     /// The number of the connection, and its half for writing.

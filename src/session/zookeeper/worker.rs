@@ -17,7 +17,7 @@ use crate::{
     base::panics::caught,
     proto::{request::Request, response::Response, types::EventType},
     session::{
-        api::{SessionError, SessionEvent},
+        api::{NOT_ACCEPTED, SessionError, SessionEvent},
         machine::{
             actions::Action,
             liveness::{Origin, longest_round_trip},
@@ -127,8 +127,9 @@ impl Worker {
         for (scheme, auth) in &self.shared.config.authorizations {
             match guarded(|| zookeeper.add_auth(scheme, auth.clone())) {
                 Err(ZkError::AuthFailed) => {
-                    let error = SessionError::AuthFailed(scheme.clone());
-                    self.shared.end(error, Some(SessionEvent::AuthFailed(scheme.clone())));
+                    let (scheme, detail) = (scheme.clone(), NOT_ACCEPTED.to_owned());
+                    let error = SessionError::AuthFailed { scheme: scheme.clone(), detail: detail.clone() };
+                    self.shared.end(error, Some(SessionEvent::AuthFailed { scheme, detail }));
                     return Ok(());
                 }
                 result => result.map_err(io::Error::other)?,
