@@ -134,4 +134,4 @@ pub use proto::types::{Acl, CreateMode, Stat, perms};
 pub use session::transport::tls_config::TlsConfig;
 #[cfg(feature = "zookeeper")]
 pub use session::zookeeper::ZooKeeperSessionFactory;
-pub use session::{servers::connect_string::ConnectString, wait::cancel::CancelToken};
+pub use session::{dialect::Dialect, servers::connect_string::ConnectString, wait::cancel::CancelToken};
