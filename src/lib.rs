@@ -141,4 +141,4 @@ pub use session::sasl::kerberos::config::Kerberos;
 pub use session::transport::tls_config::TlsConfig;
 #[cfg(feature = "zookeeper")]
 pub use session::zookeeper::ZooKeeperSessionFactory;
-pub use session::{servers::connect_string::ConnectString, wait::cancel::CancelToken};
+pub use session::{dialect::Dialect, servers::connect_string::ConnectString, wait::cancel::CancelToken};

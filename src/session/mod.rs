@@ -7,6 +7,7 @@
 //! | open | for |
 //! |---|---|
 //! | `api` | the trait and its values |
+//! | `dialect` | kinds of servers, and which operations each knows |
 //! | `machine` | the session as a state machine: requests, watches, heartbeats |
 //! | `native` | the threads and the socket around the machine |
 //! | `servers`, `transport` | which server comes next; TCP and TLS |
@@ -15,6 +16,7 @@
 //! | `zookeeper` | the other session, over the package `zookeeper` |
 
 pub(crate) mod api;
+pub(crate) mod dialect;
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod machine;
@@ -22,6 +24,7 @@ pub(crate) mod native;
 #[cfg(feature = "sasl")]
 pub(crate) mod sasl;
 pub(crate) mod servers;
+pub(crate) mod successor;
 pub(crate) mod transport;
 pub(crate) mod wait;
 #[cfg(feature = "zookeeper")]

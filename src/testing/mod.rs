@@ -27,6 +27,8 @@ mod proxy;
 mod server;
 mod tls;
 
+#[doc(no_inline)]
+pub use crate::session::dialect::Dialect;
 pub use builder::TestingServerBuilder;
 pub use cluster::{TestingCluster, TestingClusterBuilder};
 pub use error::TestingError;

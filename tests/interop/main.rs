@@ -23,6 +23,7 @@ mod rust_peer;
 mod slow {
     mod contention;
     mod faults;
+    mod keeper;
     mod leaders;
     mod nodes;
     mod revocation;

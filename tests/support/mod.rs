@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod child;
+pub mod dialects;
 pub mod history;
 pub mod lanes;
 pub mod logs;
@@ -61,7 +62,7 @@ pub fn builder(server: &TestingServer, namespace: &str) -> Builder {
 /// The default client of the tests. What is lost must show: no slow re-check comes to the rescue.
 pub fn builder_at(connect_string: &str, namespace: &str) -> Builder {
     CuratorFramework::builder()
-        .connect_string(connect_string)
+        .connect_string(dialects::wanted(connect_string))
         .session_timeout(SESSION)
         .connection_timeout(Duration::from_secs(10))
         .retry_policy(RetryNTimes::new(5, Duration::from_millis(20)))

@@ -10,12 +10,15 @@ use super::core::{Core, CuratorFramework, LastHandle};
 use crate::{
     base::{clock, panics::caught, paths::Prefix, threads::spawn},
     error::{Error, LostReason, Result},
-    framework::events::{
-        connection_state::{ConnectionState, ConnectionStateMachine},
-        event::{Event, Task},
+    framework::{
+        cleanup::jobs::Job,
+        events::{
+            connection_state::{ConnectionState, ConnectionStateMachine},
+            event::{Event, Task},
+        },
     },
     session::{
-        api::{SessionConfig, SessionEvent, SessionObserver},
+        api::{Session, SessionConfig, SessionEvent, SessionObserver},
         servers::connect_string::ConnectString,
     },
 };
@@ -116,11 +119,14 @@ impl Background {
                 }
                 self.next_servers = None;
                 self.next_look = Some(now);
+                // A factory may open sessions that do not begin with what the last one has left.
+                drop(self.session.successor.take());
+                // Before anybody is woken: with what a session has left behind in the way, an acquire would have to wait.
+                self.core.cleanup.wake(None);
+                self.clean_up();
                 let state = self.states.connected(now);
                 self.raise(state);
                 self.core.wake_waiting();
-                self.core.cleanup.wake(None);
-                self.clean_up();
             }
             SessionEvent::Disconnected => {
                 self.next_servers = Some(now + LOOK_FOR_SERVERS);
@@ -182,6 +188,9 @@ impl Background {
             self.core.held.lose_all(Some(&session), reason);
         }
         let retired = self.core.retire_session();
+        if let Some(session) = &retired {
+            self.delete_left_behind(session);
+        }
         self.look(clock::now());
         self.raise(state);
         if let Some(session) = retired {
@@ -191,6 +200,15 @@ impl Background {
         }
         self.states.set_timeout(self.session.session_timeout);
         self.replace_session();
+    }
+
+    /// A holder may still be at work, and has to be told first. From the moment on at which it must have noticed without that,
+    /// its znode only keeps others from the lock.
+    fn delete_left_behind(&self, session: &Arc<dyn Session>) {
+        let now = clock::now();
+        for (path, until) in self.core.held.left_behind(session) {
+            self.core.clean_up_later(until.saturating_duration_since(now), Job::delete(path, Some(session)));
+        }
     }
 
     fn replace_session(&mut self) {

@@ -21,6 +21,7 @@ use crate::{
     },
     session::{
         api::{SessionConfig, SessionFactory},
+        dialect::Dialect,
         native::session::NativeSessions,
         servers::connect_string::ConnectString,
     },
@@ -87,6 +88,7 @@ pub struct Builder {
     namespace: String,
     authorizations: Vec<(String, Vec<u8>)>,
     quorum_heartbeats: bool,
+    dialect: Option<Dialect>,
     max_frame_size: Option<usize>,
     session_factory: Option<Arc<dyn SessionFactory>>,
     #[cfg(feature = "tls")]
@@ -160,6 +162,27 @@ impl Builder {
     /// server removes once they are empty.
     pub fn dont_use_container_parents(mut self) -> Self {
         self.config.container_parents = false;
+        self
+    }
+
+    /// Says what kind of servers these are, so that the client does not ask. It asks each session anew, by one read behind the
+    /// handshake: needed is this only for what a server does not tell, that it is ZooKeeper 3.4, or that it is a ClickHouse
+    /// Keeper that knows containers (since 26.7).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use curator_locks::{CuratorFramework, Dialect, RetryOneTime};
+    ///
+    /// let client = CuratorFramework::builder()
+    ///     .connect_string("keeper1:9181,keeper2:9181,keeper3:9181")
+    ///     .dialect(Dialect::Keeper)
+    ///     .retry_policy(RetryOneTime::new(Duration::from_secs(1)))
+    ///     .build()?;
+    /// assert_eq!(client.dialect(), None); // there is no session so far
+    /// # Ok::<(), curator_locks::Error>(())
+    /// ```
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.dialect = Some(dialect);
         self
     }
 
@@ -294,6 +317,8 @@ impl Builder {
         let session = SessionConfig {
             hosts,
             addresses: Arc::default(),
+            dialect: self.dialect,
+            successor: Arc::default(),
             session_timeout: self.config.session_timeout,
             connection_timeout: self.config.connection_timeout,
             authorizations: self.authorizations,

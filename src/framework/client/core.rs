@@ -1,7 +1,10 @@
 //! The state that all handles of one client share: its life, its session, the threads that wait for a connection.
 
 use std::{
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -10,7 +13,7 @@ use crate::{
         channel::{Receiver, Sender, bounded},
         clock,
         panics::caught,
-        paths::Prefix,
+        paths::{Prefix, ServerPath},
         sync::Mutex,
         telemetry::counters::Counters,
         unlocked::drop_unlocked,
@@ -103,6 +106,7 @@ pub(crate) struct Core {
     pub(super) listeners: Mutex<Vec<(ListenerId, StateListener)>>,
     pub(super) error_listeners: Mutex<Vec<(ListenerId, ErrorListener)>>,
     pub(super) next_listener: AtomicU64,
+    pub(super) has_said_that_parents_stay: AtomicBool,
 }
 
 #[derive(Default)]
@@ -235,6 +239,7 @@ impl CuratorFramework {
             listeners: Mutex::default(),
             error_listeners: Mutex::default(),
             next_listener: AtomicU64::new(1),
+            has_said_that_parents_stay: AtomicBool::new(false),
         });
         CuratorFramework { last: Arc::new(LastHandle { core: core.clone() }), core, prefix: Arc::new(prefix) }
     }
@@ -340,6 +345,17 @@ impl Core {
         self.link.lock().wake_all();
     }
 
+    /// Says once that the parents of locks stay, of which this is the first one.
+    pub(crate) fn parents_stay(&self, path: &ServerPath) {
+        if !self.has_said_that_parents_stay.swap(true, Ordering::Relaxed) {
+            let dialect = self.current_session().and_then(|session| session.dialect());
+            let servers = dialect.map_or_else(|| "the servers".to_owned(), |dialect| dialect.to_string());
+            log::info!(
+                "{servers} may have no containers: {path} and other directories of locks are persistent, and stay"
+            );
+        }
+    }
+
     pub(crate) fn clean_up_later(self: &Arc<Self>, delay: Duration, job: Job) {
         let this = self.clone();
         self.run_later(delay, move || this.cleanup.add(job));
@@ -371,6 +387,8 @@ impl Core {
         for session in session.into_iter().chain(retired) {
             session.close(deadline);
         }
+        // Nobody goes on with it.
+        drop(self.session.successor.take());
         // The last handle may go while its thread unwinds.
         let _ = caught("the ensemble provider", || self.ensemble.close());
     }

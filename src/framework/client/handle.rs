@@ -16,7 +16,7 @@ use crate::{
     base::{clock, paths::Prefix, telemetry::Metrics, unlocked::drop_unlocked},
     error::{Error, Result},
     framework::events::connection_state::{ConnectionState, ConnectionStateErrorPolicy},
-    session::wait::deadline::WaitBound,
+    session::{dialect::Dialect, wait::deadline::WaitBound},
 };
 
 impl CuratorFramework {
@@ -90,6 +90,22 @@ impl CuratorFramework {
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.core.link.lock().session.as_ref().is_some_and(|session| session.connection() != 0)
+    }
+
+    /// The kind of server that the session lives at, as found out or said to [`Builder::dialect`]; `None` before a
+    /// server has told, one or two round trips after it has taken the session up, and where the session cannot tell.
+    ///
+    /// ```
+    /// # curator_locks::docs::example(|client| {
+    /// use curator_locks::Dialect;
+    ///
+    /// client.check_exists().for_path("/")?; // by its answer the server has told
+    /// assert_eq!(client.dialect(), Some(Dialect::ZooKeeper));
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn dialect(&self) -> Option<Dialect> {
+        self.core.current_session()?.dialect()
     }
 
     /// Why there is no connection, as far as known: each server's answer to the last attempt, or the end of the last

@@ -265,6 +265,19 @@ impl<'a> Run<'a> {
     }
 
     fn ask(&mut self, asked: Vec<(Request, Option<WatchId>)>) -> Vec<std::result::Result<Response, Failed<Error>>> {
+        let core = &self.client().core;
+        let has_containers = || core.current_session().is_none_or(|session| session.has_containers());
+        let again = if self.acquire.spec.is_sole && has_containers() { asked.clone() } else { Vec::new() };
+        let answers = self.ask_once(asked);
+        // The transaction makes its directory as a container, and the servers have just said that they know none.
+        let is_refused = !again.is_empty() && answers.iter().any(std::result::Result::is_err) && !has_containers();
+        if is_refused { self.ask_once(again) } else { answers }
+    }
+
+    fn ask_once(
+        &mut self,
+        asked: Vec<(Request, Option<WatchId>)>,
+    ) -> Vec<std::result::Result<Response, Failed<Error>>> {
         self.sent = clock::now();
         let creates = asked.iter().any(|(request, _)| matches!(request, Request::Create { .. } | Request::Multi(_)));
         let Some(session) = self.contention.sends(&asked, creates) else { return Vec::new() };

@@ -182,7 +182,7 @@ fn a_latch_that_is_closed_while_it_is_granted_leaves_no_znode_behind() {
     let stat = Stat { czxid: 3, ephemeral_owner: 7, ..Stat::default() };
     let answer = |submission: Submission| {
         let reply: Reply = Ok(match &submission.request {
-            Request::Create { .. } => Response::Created { path: NODE.into(), stat: Some(stat) },
+            Request::Create { .. } => Response::Created { path: NODE.into(), czxid: 3 },
             Request::GetChildren { .. } => {
                 Response::Children { names: vec![NODE.rsplit('/').next().unwrap().into()], stat: None }
             }

@@ -20,6 +20,7 @@ use crate::{
             resolver::Resolver,
             rotation::{NextTry, Rotation},
         },
+        successor::Established,
         transport::{Connection, ReadHalf, WriteHalf, hung_up, invalid_data},
     },
 };
@@ -64,6 +65,7 @@ impl ReaderThread {
             Resolver::new(Arc::new(move |host, port| transport.resolve(host, port)), config.addresses.clone());
         let hosts = config.hosts.hosts();
         let mut rotation = Rotation::new(hosts, resolver, config.connection_timeout, config.session_timeout);
+        self.begin_as_successor(&mut rotation);
         while !self.is_over() {
             if let Some(hosts) = self.shared.new_hosts.lock().take() {
                 rotation.set_hosts(hosts.hosts());
@@ -76,11 +78,12 @@ impl ReaderThread {
                     self.pause(pause);
                 }
                 NextTry::Try { host, address, limit } => match self.connect(&host, address, limit) {
-                    Ok((reader, buffer)) => {
+                    Ok(Some((reader, buffer))) => {
                         let since = clock::now();
                         self.serve(reader, buffer);
                         rotation.connection_ended(clock::since(since));
                     }
+                    Ok(None) => {}
                     Err(error) => {
                         log::debug!("{host} ({address}) does not take the session: {error}");
                         self.disconnected(Some(rotation.errors.refused(&host, address, &error)));
@@ -101,13 +104,28 @@ impl ReaderThread {
         let _ = self.pauses.recv_deadline(leaves_at.map_or(until, |at| until.min(at)));
     }
 
-    /// Connects and shakes hands. The first frames after the handshake may be in the buffer already.
+    /// Begins with the connection that the client's last session has left, if it has left one.
+    fn begin_as_successor(&self, rotation: &mut Rotation) {
+        let left = if self.is_over() { None } else { self.shared.config.successor.take() };
+        let Some((connection, buffer, response, sent)) = left.and_then(Established::take) else { return };
+        let Connection { reader, writer, stream } = connection;
+        self.shared.state.lock().stream = Some(stream);
+        let since = clock::now();
+        match self.connected(writer, response, sent) {
+            Ok(()) => self.serve(reader, buffer),
+            Err(error) => self.disconnected(Some(error)),
+        }
+        rotation.first_connection_ended(clock::since(since));
+    }
+
+    /// Connects and shakes hands. The first frames after the handshake may be in the buffer already. `None`: the session is
+    /// over by that.
     fn connect(
         &self,
         host: &str,
         address: std::net::SocketAddr,
         limit: Duration,
-    ) -> io::Result<(Box<dyn ReadHalf>, FrameBuffer)> {
+    ) -> io::Result<Option<(Box<dyn ReadHalf>, FrameBuffer)>> {
         let deadline = clock::now() + limit;
         let Connection { mut reader, mut writer, stream } =
             self.shared.transport.connect(host, address, limit, &|| self.is_over())?;
@@ -118,7 +136,7 @@ impl ReaderThread {
                 // A handshake would make a session that is never closed.
                 return Err(io::ErrorKind::Interrupted.into());
             }
-            state.stream = Some(stream);
+            state.stream = Some(stream.clone());
             state.machine.connect_request().encode()
         };
         if writer.write(&request, deadline).map_err(|error| hung_up(error, HANDSHAKE.hung_up))? < request.len() {
@@ -132,8 +150,27 @@ impl ReaderThread {
         if response.timeout_ms > 0 {
             self.authenticate(host, &mut *reader, &mut *writer, &mut buffer, deadline)?;
         }
+        if self.shared.state.lock().machine.is_replaced_by(&response) {
+            log::warn!(
+                "{host} ({address}) resumes no session, and has given another one: all locks of the old one are lost"
+            );
+            self.replaced(Established::new(Connection { reader, writer, stream }, buffer, response, sent));
+            return Ok(None);
+        }
         self.connected(writer, response, sent)?;
-        Ok((reader, buffer))
+        Ok(Some((reader, buffer)))
+    }
+
+    /// The session is over, and leaves its connection to the next one, which begins as soon as the client is told.
+    fn replaced(&self, established: Established) {
+        let successor = &self.shared.config.successor;
+        // The end of this thread shuts down the stream that it finds here.
+        self.shared.state.lock().stream = None;
+        successor.put(established);
+        if !self.shared.input(|machine, actions| machine.replaced(clock::now(), actions)) {
+            // Nobody waits for the next session of a client that is closed.
+            drop(successor.take());
+        }
     }
 
     /// Waits for a frame that comes before the session goes on.

@@ -25,6 +25,7 @@ use crate::{
     error::Result,
     session::{
         api::{Session, SessionConfig, SessionError, SessionFactory, SessionObserver, Submission, Ticket},
+        dialect::Dialect,
         machine::Machine,
         servers::connect_string::ConnectString,
         transport::{Transport, tcp::Tcp},
@@ -80,6 +81,7 @@ impl NativeSession {
             connection: AtomicU64::new(0),
             valid_until: AtomicU64::new(0),
             ended: AtomicBool::new(false),
+            left_behind: AtomicU64::new(0),
         });
         let reader = ReaderThread { shared: shared.clone(), pauses, _alive: alive };
         spawn("zk-session", move || reader.run())?;
@@ -188,10 +190,19 @@ impl Session for NativeSession {
     }
 
     fn valid_until(&self) -> Option<Instant> {
-        match self.shared.valid_until.load(Ordering::Acquire) {
-            0 => None,
-            nanos => Some(self.shared.born + Duration::from_nanos(nanos)),
-        }
+        self.shared.moment(&self.shared.valid_until)
+    }
+
+    fn left_behind(&self) -> Option<Instant> {
+        self.shared.moment(&self.shared.left_behind)
+    }
+
+    fn dialect(&self) -> Option<Dialect> {
+        self.shared.state.lock().machine.abilities().map(|known| known.dialect)
+    }
+
+    fn has_containers(&self) -> bool {
+        self.shared.state.lock().machine.abilities().is_none_or(|known| known.has_containers)
     }
 
     fn last_error(&self) -> Option<Arc<io::Error>> {

@@ -114,6 +114,12 @@ impl Rotation {
         share.min(FIRST_LIMIT).saturating_mul(1 << self.failed_rounds.min(16)).min(most)
     }
 
+    /// A connection has ended that was there from the begin, and lasted for that long. Servers that give another session each
+    /// time, and soon hang up, must not have one opened after the other without a pause.
+    pub(crate) fn first_connection_ended(&mut self, lasted: Duration) {
+        self.in_round = lasted < LASTING;
+    }
+
     /// A server accepted the session, and the connection ended after that time. The servers left in the round come
     /// next, and no pause follows them. A connection that did not last counts as a failed attempt, or a server that
     /// accepts and hangs up would be tried thousands of times a second.

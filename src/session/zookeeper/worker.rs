@@ -220,14 +220,8 @@ impl Worker {
                 (owner, _) = self.prove(&zookeeper)?;
                 Ok(Response::Synced { path: path.clone() })
             }
-            request => execute(&zookeeper, request, on_event),
+            request => execute(&zookeeper, request, on_event, &mut owner),
         });
-        // The stat is that of a second request: where a persistent znode was replaced meanwhile, it is of somebody's own.
-        if let (Request::Create { mode, .. }, Ok(Response::Created { stat: Some(stat), .. })) = (request, &result)
-            && mode.is_ephemeral()
-        {
-            owner = stat.ephemeral_owner;
-        }
         // The package did not understand the answer, and the znode may be there.
         let result = match (request, result) {
             (Request::Create { .. }, Err(ZkError::MarshallingError)) => Err(ZkError::ConnectionLoss),

@@ -39,6 +39,54 @@ fn requests_submitted_without_a_server_are_written_when_there_is_one() {
     }
 }
 
+#[test]
+fn another_session_in_the_place_of_the_first_is_the_next_one_of_the_client() {
+    let fake = Fake::new();
+    let config = fake.config();
+    let (client, peer) = Client::connected_with(&config, &fake);
+    drop(peer);
+    assert_eq!(client.event(), SessionEvent::Disconnected);
+    let mut peer = fake.accept();
+    assert_eq!(peer.hello().session_id, fake::ID);
+    peer.send(&Peer::greeting(12_000, fake::ID + 1));
+    assert_eq!(client.event(), SessionEvent::Expired);
+    assert!(client.session.is_ended() && client.session.left_behind().is_some());
+    let next = Client::open(&config);
+    assert!(matches!(next.event(), SessionEvent::Connected { connection: 1, .. }));
+    assert_eq!(next.session.id(), fake::ID + 1);
+    let (_, answered) = next.submit(sync("/"));
+    let request = peer.request();
+    peer.answer(&request);
+    assert!(answered.recv_timeout(LONG).unwrap().is_ok(), "over the connection that there was");
+}
+
+#[test]
+fn another_session_that_nobody_goes_on_with_is_closed() {
+    let fake = Fake::new();
+    let config = fake.config();
+    let (client, peer) = Client::connected_with(&config, &fake);
+    drop(peer);
+    let mut peer = fake.accept();
+    peer.hello();
+    peer.send(&Peer::greeting(12_000, fake::ID + 1));
+    while client.event() != SessionEvent::Expired {}
+    drop(config.successor.take());
+    assert_eq!(peer.request().op, server::CLOSE);
+}
+
+#[test]
+fn a_session_that_is_left_closes_the_one_that_it_is_given_instead() {
+    let fake = Fake::new();
+    let (client, peer) = Client::connected(&fake);
+    drop(peer);
+    assert_eq!(client.event(), SessionEvent::Disconnected);
+    let mut peer = fake.accept();
+    peer.hello();
+    client.session.abandon();
+    peer.send(&Peer::greeting(12_000, fake::ID + 1));
+    assert_eq!(peer.request().op, server::CLOSE);
+}
+
 /// The first two whenever they come, and all others up to then.
 fn next_attempt(fake: &Fake, before: usize, until: Instant) -> Option<Peer> {
     if before < 2 { Some(fake.accept()) } else { fake.accept_until(until) }

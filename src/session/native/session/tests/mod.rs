@@ -66,7 +66,11 @@ impl Client {
 
     /// A session that the server has just taken up.
     fn connected(fake: &Fake) -> (Client, Peer) {
-        let client = Client::open(&fake.config());
+        Client::connected_with(&fake.config(), fake)
+    }
+
+    fn connected_with(config: &SessionConfig, fake: &Fake) -> (Client, Peer) {
+        let client = Client::open(config);
         let peer = client.welcome(fake);
         assert!(matches!(client.event(), SessionEvent::Connected { connection: 1, .. }));
         (client, peer)
