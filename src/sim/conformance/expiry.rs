@@ -63,7 +63,6 @@ fn begin<S: Servers>(servers: &mut S, at: &str, number: u32) -> usize {
         data: Vec::new(),
         acl: Acl::open_unsafe(),
         mode: CreateMode::Ephemeral,
-        with_stat: false,
     };
     ask(servers, conn, &request);
     conn
