@@ -30,21 +30,21 @@ use crate::{
 pub(super) const LONGEST_READ: Duration = Duration::from_secs(1);
 
 /// The likely reasons of a server that does not go on.
-struct Stage {
+struct ReplyPhase {
     /// Where it closes the connection instead of answering.
     hung_up: &'static str,
     /// Where it says nothing.
     silent: &'static str,
 }
 
-const HANDSHAKE: Stage = Stage {
+const HANDSHAKE: ReplyPhase = ReplyPhase {
     hung_up: "the server closed the connection instead of answering the handshake: it does not serve yet or has no quorum, has \
               too many connections (maxClientCnxns), or this is its port for TLS",
     silent: "no answer to the handshake: is this the client port of a ZooKeeper server, and does the server run?",
 };
 
 #[cfg(feature = "sasl")]
-const SASL: Stage = Stage {
+const SASL: ReplyPhase = ReplyPhase {
     hung_up: "the server closed the connection while the client authenticated itself with SASL",
     silent: "the server answered the handshake, and then not the client's SASL token",
 };
@@ -179,7 +179,7 @@ impl ReaderThread {
         reader: &mut dyn ReadHalf,
         buffer: &mut FrameBuffer,
         deadline: Instant,
-        stage: &Stage,
+        stage: &ReplyPhase,
         take: impl Fn(&[u8]) -> io::Result<T>,
     ) -> io::Result<T> {
         loop {

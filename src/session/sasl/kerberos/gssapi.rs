@@ -59,7 +59,7 @@ pub(super) fn server(config: &Kerberos, host: &str) -> (String, Result<Name, Str
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum GssapiStage {
     /// The server still has to prove who it is.
     Context,
     /// The server says next what protection it offers.
@@ -71,7 +71,7 @@ enum Stage {
 /// The client's side.
 pub(super) struct Gssapi {
     context: ClientCtx,
-    stage: Stage,
+    stage: GssapiStage,
     client: String,
     server: String,
 }
@@ -83,14 +83,14 @@ impl Gssapi {
         let flags = CtxFlags::GSS_C_MUTUAL_FLAG | CtxFlags::GSS_C_INTEG_FLAG | CtxFlags::GSS_C_SEQUENCE_FLAG;
         let mut context = ClientCtx::new(Some(cred), target, flags, Some(GSS_MECH_KRB5));
         let token = context.step(None, None).map_err(said)?.map(|token| token.to_vec()).unwrap_or_default();
-        Ok((Gssapi { context, stage: Stage::Context, client, server }, token))
+        Ok((Gssapi { context, stage: GssapiStage::Context, client, server }, token))
     }
 
     /// The server's part of the context. Where nothing is left to say, an empty token asks for the offer.
     fn prove(&mut self, challenge: &[u8]) -> Result<Vec<u8>, Failure> {
         let answer = self.context.step(Some(challenge), None).map_err(|error| self.impostor(&said(error)))?;
         if self.context.is_complete() {
-            self.stage = Stage::Offer;
+            self.stage = GssapiStage::Offer;
         }
         Ok(answer.map(|token| token.to_vec()).unwrap_or_default())
     }
@@ -104,7 +104,7 @@ impl Gssapi {
             let why = "the server demands that SASL protects the connection itself, which no ZooKeeper client does";
             return Err(Failure::Refused(why.to_owned()));
         }
-        self.stage = Stage::Verdict;
+        self.stage = GssapiStage::Verdict;
         let agreed = self.context.wrap(false, &[NO_LAYER, 0, 0, 0]).map_err(|error| self.impostor(&said(error)))?;
         Ok(agreed.to_vec())
     }
@@ -117,16 +117,16 @@ impl Gssapi {
 impl Mechanism for Gssapi {
     fn step(&mut self, challenge: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
         match self.stage {
-            Stage::Context if challenge.is_empty() => Err(Failure::Refused(
+            GssapiStage::Context if challenge.is_empty() => Err(Failure::Refused(
                 "the server knows no SASL: it has no JAAS section `Server` (java.security.auth.login.config)".to_owned(),
             )),
-            Stage::Context if challenge.windows(6).any(|part| part == b"nonce=") => Err(Failure::Refused(
+            GssapiStage::Context if challenge.windows(6).any(|part| part == b"nonce=") => Err(Failure::Refused(
                 "the server takes no tickets but passwords: its JAAS section `Server` has a DigestLoginModule; see Sasl::digest()"
                     .to_owned(),
             )),
-            Stage::Context => self.prove(challenge).map(Some),
-            Stage::Offer => self.agree(challenge).map(Some),
-            Stage::Verdict => Ok(None),
+            GssapiStage::Context => self.prove(challenge).map(Some),
+            GssapiStage::Offer => self.agree(challenge).map(Some),
+            GssapiStage::Verdict => Ok(None),
         }
     }
 
