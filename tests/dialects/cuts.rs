@@ -328,6 +328,7 @@ fn a_selector_leads_again_as_soon_as_it_has_given_the_lost_term_up() {
     let lead = move |_: &CuratorFramework, term: &Leadership| {
         let _ = tell.send(());
         let _ = term.cancelled().recv();
+        Ok(())
     };
     let selector = LeaderSelector::new(&side.client, "/leader", lead).unwrap();
     selector.auto_requeue();
