@@ -8,6 +8,7 @@
 //! [`sync`], [`channel`], [`thread`] and [`collections`] are what the seam has in a test build. A thread that is not simulated
 //! gets the real thing from each of them, so that other unit tests run as ever.
 #![allow(clippy::indexing_slicing, reason = "a number that no thread has is a defect of the simulator")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "for tests alone")]
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "made of the originals")]
 #![allow(unreachable_pub, reason = "they stand for types that are public in a build")]
 
@@ -18,6 +19,7 @@ pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod sync;
 mod table;
+mod tests;
 pub(crate) mod thread;
 
 use std::{
