@@ -33,6 +33,23 @@ pub(super) trait Servers {
     fn write(&mut self, conn: usize, bytes: &[u8]);
     fn read(&mut self, conn: usize, patience: Duration) -> Came;
     fn hang_up(&mut self, conn: usize);
+    /// Cuts a server off from the others, not from its clients.
+    fn cut_off(&mut self, at: &str);
+    /// Since some moment.
+    fn now(&self) -> Duration;
+    /// Lets time pass.
+    fn pass(&mut self, time: Duration);
+}
+
+/// The server that a row calls so.
+pub(super) fn named(at: &str, leader: usize, servers: usize) -> usize {
+    let mut followers = (0..servers).filter(|server| *server != leader);
+    match at {
+        "leader" => leader,
+        "follower" => followers.next().unwrap(),
+        "other" => followers.nth(1).unwrap(),
+        number => number.parse().unwrap(),
+    }
 }
 
 /// What the row's names stand for on the wire.
@@ -111,10 +128,16 @@ impl<'a, S: Servers> Scene<'a, S> {
         for name in &names {
             self.step(name, &Step::Events);
         }
+        let mut closed = Vec::new();
         for name in &names {
-            if self.clients[name].is_open {
-                self.ask(name, &["close".into()]);
+            let Client { session, is_open, .. } = self.clients[name];
+            match is_open {
+                // The end of the session ends all of its connections.
+                true if closed.contains(&session) => self.await_one(name),
+                true => self.ask(name, &["close".into()]),
+                false => continue,
             }
+            closed.push(session);
         }
         self.ask("director", &["close".into()]);
         for name in names.iter().map(String::as_str).chain(["director"]).collect::<Vec<_>>() {

@@ -7,7 +7,8 @@ use super::{
     scene::Scene,
 };
 use crate::{
-    sim::ensemble::EnsembleConfig,
+    proto::op,
+    sim::ensemble::{Dialect, EnsembleConfig},
     testing::{TestingCluster, TestingServer, TestingServerBuilder},
 };
 
@@ -28,7 +29,6 @@ fn compare(room: &str, rows: &[Row], config: &EnsembleConfig, real: &Real) -> Ve
         let directory = format!("{room}-{number}");
         let modelled = Scene::play(&mut Model::new(config.clone(), 1), &directory, row.1);
         let measured = Scene::play(&mut Streams::new(real), &directory, row.1);
-        println!("{}\n    {}", row.0, measured.join("\n    "));
         if modelled != measured {
             differ.push(format!("{}\n{}", row.0, difference(&modelled, &measured)));
         }
@@ -50,9 +50,30 @@ fn assert_alike(rooms: &[(&str, &[Row])], config: &EnsembleConfig, real: &Real) 
     assert!(differ.is_empty(), "{} rows differ:\n\n{}", differ.len(), differ.join("\n\n"));
 }
 
+/// How many of all rows a server with this dialect answers otherwise than ZooKeeper.
+fn found_with(dialect: Dialect) -> usize {
+    let otherwise = EnsembleConfig { dialect, ..alone() };
+    let rows = rows::ALONE.iter().flat_map(|(_, rows)| rows.iter());
+    let play = |config: &EnsembleConfig, row: &Row| Scene::play(&mut Model::new(config.clone(), 1), "d", row.1);
+    rows.filter(|row| play(&alone(), row) != play(&otherwise, row)).count()
+}
+
+#[test]
+fn the_table_finds_servers_that_are_otherwise() {
+    let unknown = |op_code| Dialect { unknown_ops: [op_code].into(), ..Dialect::default() };
+    assert_eq!(found_with(Dialect::default()), 0);
+    for op_code in
+        [op::CREATE2, op::CREATE_CONTAINER, op::REMOVE_WATCHES, op::SET_WATCHES, op::MULTI, op::GET_EPHEMERALS]
+    {
+        assert!(found_with(unknown(op_code)) > 0, "operation {op_code}");
+    }
+    assert!(found_with(Dialect { resumes_as_another: true, ..Dialect::default() }) > 0);
+    assert!(found_with(Dialect { containers_refused: Some(-8), ..Dialect::default() }) > 0);
+}
+
 #[test]
 fn one_server_answers_as_zookeeper_does() {
-    assert_alike(&rows::ALONE, &alone(), &Real::Alone(server().start().unwrap()));
+    assert_alike(&rows::ALONE, &alone(), &Real::Alone(Box::new(server().start().unwrap())));
 }
 
 #[test]
@@ -64,7 +85,7 @@ fn sessions_containers_and_ttl_znodes_end_as_in_zookeeper() {
         .system_property("zookeeper.extendedTypesEnabled", "true")
         .start()
         .unwrap();
-    assert_alike(&rows::ENDINGS, &config, &Real::Alone(real));
+    assert_alike(&rows::ENDINGS, &config, &Real::Alone(Box::new(real)));
 }
 
 #[test]
