@@ -475,10 +475,16 @@ impl Me {
     }
 
     /// Waits until a lock may be free. Also at the end of the run: who has it gives it back when it unwinds.
-    pub(crate) fn wait_for_lock(&self, key: usize, what: What) {
+    pub(crate) fn wait_for_lock(&self, key: usize, holder: Option<usize>, what: What) {
         self.die_at_the_end();
         let mut table = self.run.table.lock();
         table.begin_wait(self.id, &[key], Until::Woken, what);
+        table.waits_for(self.id, holder);
+        if !table.is_ending && table.waits_for_itself(self.id) {
+            // Other threads may still have timers, and would go on for ever.
+            let waiting = table.waiting();
+            table.begin_end(Outcome::Deadlock(waiting));
+        }
         self.run.dispatch(table, Some(self));
         self.die_at_the_end();
     }
