@@ -35,6 +35,9 @@ const PATH: &str = "/locks/one";
 #[derive(Default)]
 struct Holds {
     claims: Mutex<Vec<(String, Duration, Duration)>>,
+    /// Processes whose clocks stood still while their machines slept, and when they are right again: what a lock promises is
+    /// counted on that clock, and does not hold until then.
+    slept: Mutex<Vec<(String, Duration)>>,
     grants: AtomicU64,
 }
 
@@ -43,6 +46,9 @@ impl Holds {
     fn claim(&self, world: &World, process: &Process, until: Duration) {
         let mut claims = self.claims.lock();
         let now = world.now();
+        if self.slept.lock().iter().any(|(name, until)| name == process.name() && *until > now) {
+            return;
+        }
         claims.retain(|(_, _, other)| *other > now);
         for (name, since, other) in claims.iter() {
             world.fail(format!(
@@ -78,7 +84,7 @@ fn takes_turns(world: &World, process: &Process, holds: &Holds, rounds: usize) {
 }
 
 /// One fault, from the seed; returns after it was healed.
-fn breaks_something(world: &World, processes: &[Process], rng: &mut Rng) {
+fn breaks_something(world: &World, processes: &[Process], holds: &Holds, rng: &mut Rng) {
     let network = world.network();
     let process = &processes[rng.usize(..processes.len())];
     let server = rng.usize(..3);
@@ -93,7 +99,10 @@ fn breaks_something(world: &World, processes: &[Process], rng: &mut Rng) {
         4 => network.refuse(links),
         5 => network.name_service(if rng.bool() { NameService::Fails } else { NameService::Silent }),
         6 => process.pause(time),
-        7 => process.machine_sleeps(time),
+        7 => {
+            holds.slept.lock().push((process.name().to_owned(), world.now() + time + 2 * T));
+            process.machine_sleeps(time);
+        }
         _ => {
             let op = [op::CREATE2, op::GET_CHILDREN, op::DELETE, op::SYNC, op::GET_DATA][rng.usize(..5)];
             let lost = lost[rng.usize(..5)];
@@ -109,7 +118,7 @@ fn breaks_something(world: &World, processes: &[Process], rng: &mut Rng) {
 fn turns(seed: u64, processes: usize, rounds: usize, faults: usize) -> (Report, u64) {
     let holds = Arc::new(Holds::default());
     let counted = holds.clone();
-    let report = World::run(seed, WorldConfig::default(), move |world| {
+    let report = World::run(seed, WorldConfig::default(), |world| {
         let processes: Vec<_> = (0..processes).map(|number| world.process(&format!("client {number}"))).collect();
         let begin = |process: &Process| {
             let (world, process, holds) = (world.clone(), process.clone(), holds.clone());
@@ -119,7 +128,7 @@ fn turns(seed: u64, processes: usize, rounds: usize, faults: usize) -> (Report, 
         let mut rng = world.rng();
         for _ in 0..faults {
             world.sleep(rng.u32(1..2000) * MILLISECOND);
-            breaks_something(world, &processes, &mut rng);
+            breaks_something(world, &processes, &holds, &mut rng);
         }
         for worker in workers {
             worker.join();

@@ -7,7 +7,7 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-use super::{What, me, run::Me};
+use super::{What, caller::Me, me};
 
 /// `parking_lot`'s; a simulated thread never blocks in it.
 #[derive(Default)]

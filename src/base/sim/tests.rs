@@ -14,6 +14,7 @@ use super::{
     me,
     run::{Ended, Limits, Outcome, Run},
     schedule::Schedule,
+    select,
     sync::Mutex,
     thread::{current, park, park_timeout, sleep, start, yield_now},
 };
@@ -326,7 +327,7 @@ fn a_select_takes_what_comes_first_and_ends_in_time() {
         let ended = run(seed, |_| {
             let (first, second) = (channel::unbounded::<u8>(), channel::unbounded::<u8>());
             let begin = clock::now();
-            let end = channel::select! {
+            let end = select::select! {
                 recv(first.1) -> _ => unreachable!(),
                 recv(second.1) -> _ => unreachable!(),
                 default(HOUR) => clock::since(begin),
@@ -338,13 +339,13 @@ fn a_select_takes_what_comes_first_and_ends_in_time() {
                 sender.send(7).unwrap();
             })
             .unwrap();
-            let message = channel::select_biased! {
+            let message = select::select_biased! {
                 recv(first.1) -> _ => unreachable!(),
                 recv(second.1) -> message => message,
             };
             assert_eq!(message, Ok(7));
             drop(first.0);
-            let ended = channel::select! {
+            let ended = select::select! {
                 recv(first.1) -> message => message.is_err(),
                 recv(second.1) -> _ => false,
             };
