@@ -23,6 +23,11 @@ pub(super) fn open<S: Servers>(servers: &mut S, at: &str, timeout: Duration) -> 
 
 /// Asks, and waits for the reply.
 pub(super) fn ask<S: Servers>(servers: &mut S, conn: usize, request: &Request) {
+    assert!(answers(servers, conn, request), "{request:?}");
+}
+
+/// Asks, and waits for a reply. `false`: the connection ends instead.
+pub(super) fn answers<S: Servers>(servers: &mut S, conn: usize, request: &Request) -> bool {
     servers.write(conn, &request.encode(1));
-    assert!(matches!(servers.read(conn, PATIENCE), Came::Frame(_)), "{request:?}");
+    matches!(servers.read(conn, PATIENCE), Came::Frame(_))
 }

@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{
     model::Model,
@@ -7,6 +7,7 @@ use super::{
     scene::Scene,
 };
 use crate::{
+    machine::Machine,
     proto::op,
     sim::ensemble::{Dialect, EnsembleConfig},
     testing::{TestingCluster, TestingServer, TestingServerBuilder},
@@ -22,18 +23,30 @@ fn server() -> TestingServerBuilder {
     TestingServer::builder().tick_time(TICK)
 }
 
+/// How often a row is tried on a machine that lets us wait: where times are short, one comes about that nobody meant.
+const ATTEMPTS: usize = 10;
+
+/// A machine that is late by less than this is not what makes a difference.
+const PUNCTUAL: Duration = Duration::from_millis(20);
+
 /// Every row that the two answer differently.
 fn compare(room: &str, rows: &[Row], config: &EnsembleConfig, real: &Real) -> Vec<String> {
-    let mut differ = Vec::new();
-    for (number, row) in rows.iter().enumerate() {
-        let directory = format!("{room}-{number}");
-        let modelled = Scene::play(&mut Model::new(config.clone(), 1), &directory, row.1);
-        let measured = Scene::play(&mut Streams::new(real), &directory, row.1);
-        if modelled != measured {
-            differ.push(format!("{}\n{}", row.0, difference(&modelled, &measured)));
+    let machine = Machine::watch();
+    let differs = |(number, row): (usize, &Row)| {
+        let mut found = None;
+        for attempt in 0..ATTEMPTS {
+            let directory = format!("{room}-{number}-{attempt}");
+            let modelled = Scene::play(&mut Model::new(config.clone(), 1), &directory, row.1);
+            let begin = Instant::now();
+            let measured = Scene::play(&mut Streams::new(real), &directory, row.1);
+            found = (modelled != measured).then(|| format!("{}\n{}", row.0, difference(&modelled, &measured)));
+            if found.is_none() || machine.lateness(&(begin..Instant::now())) < PUNCTUAL {
+                break;
+            }
         }
-    }
-    differ
+        found
+    };
+    rows.iter().enumerate().filter_map(differs).collect()
 }
 
 fn difference(modelled: &[String], measured: &[String]) -> String {
@@ -88,9 +101,14 @@ fn sessions_containers_and_ttl_znodes_end_as_in_zookeeper() {
     assert_alike(&rows::ENDINGS, &config, &Real::Alone(Box::new(real)));
 }
 
+/// Three servers that do not give each other up on a machine that lets them wait.
+pub(super) fn patient_cluster(tick: Duration) -> TestingCluster {
+    TestingCluster::builder(3).tick_time(tick).init_limit(100).sync_limit(100).start().unwrap()
+}
+
 #[test]
 fn three_servers_answer_as_zookeeper_does() {
     let config = EnsembleConfig { tick: TICK, min_session_timeout: TICK, ..EnsembleConfig::default() };
-    let real = TestingCluster::builder(3).tick_time(TICK).start().unwrap();
+    let real = patient_cluster(TICK);
     assert_alike(&rows::ENSEMBLE, &config, &Real::Cluster(real));
 }

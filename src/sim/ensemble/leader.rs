@@ -268,7 +268,10 @@ impl Ensemble {
         };
         self.journal.note(self.now, Happened::Expired(session));
         self.lead(index, None, session, index, &Call::CloseSession, &[]);
-        self.after(&span, index, What::ExpireOne);
+        if self.leading(index).is_some_and(|leading| leading.tracker.is_expiring()) {
+            return self.after(&span, index, What::ExpireOne);
+        }
+        self.expiry_tick(index);
     }
 
     /// Asks for the removal of containers that were used and are empty, and of TTL znodes whose time is over.
