@@ -9,7 +9,7 @@ use std::{
 
 use super::network::{ClientEnd, Network};
 use crate::{
-    base::sim::{Until, clock::instant, me, run::Me},
+    base::sim::{Until, caller::Me, clock::instant, me},
     error::Result,
     session::{
         api::{Session, SessionConfig, SessionFactory, SessionObserver},
