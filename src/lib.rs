@@ -85,6 +85,8 @@ mod locks;
 mod machine;
 mod proto;
 mod session;
+#[cfg(test)]
+mod sim;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod unversioned;

@@ -1,0 +1,3 @@
+//! The whole stack on simulated threads, clock and network.
+#![allow(dead_code)]
+pub(crate) mod check;
