@@ -1,6 +1,6 @@
 //! Bytes only: the jute codec, frames, and every request and reply. No socket, no thread, no clock.
 
-mod codec;
+pub(crate) mod codec;
 pub(crate) mod connect;
 pub(crate) mod error;
 pub(crate) mod frame;

@@ -1,3 +1,5 @@
-//! The whole stack on simulated threads, clock and network.
+//! The whole stack in a simulator.
 #![allow(dead_code)]
+
 pub(crate) mod check;
+pub(crate) mod ensemble;

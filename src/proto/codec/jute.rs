@@ -3,34 +3,34 @@
 use crate::proto::error::ProtoError;
 
 /// Hands out checked pieces of a message. Every length is compared with what is left before anything is allocated.
-pub(in crate::proto) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    pub(in crate::proto) fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Reader { rest: bytes }
     }
 
     /// The bytes that were not read yet.
-    pub(in crate::proto) fn rest(&self) -> &'a [u8] {
+    pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
     /// Ends the message: bytes left over mean that the peer and we do not agree on its type.
-    pub(in crate::proto) fn finish(self) -> Result<(), ProtoError> {
+    pub(crate) fn finish(self) -> Result<(), ProtoError> {
         if self.rest.is_empty() { Ok(()) } else { Err(ProtoError::Trailing { left: self.rest.len() }) }
     }
 
-    pub(in crate::proto) fn i32(&mut self) -> Result<i32, ProtoError> {
+    pub(crate) fn i32(&mut self) -> Result<i32, ProtoError> {
         Ok(i32::from_be_bytes(self.array()?))
     }
 
-    pub(in crate::proto) fn i64(&mut self) -> Result<i64, ProtoError> {
+    pub(crate) fn i64(&mut self) -> Result<i64, ProtoError> {
         Ok(i64::from_be_bytes(self.array()?))
     }
 
-    pub(in crate::proto) fn bool(&mut self) -> Result<bool, ProtoError> {
+    pub(crate) fn bool(&mut self) -> Result<bool, ProtoError> {
         match self.array()? {
             [0] => Ok(false),
             [1] => Ok(true),
@@ -39,14 +39,14 @@ impl<'a> Reader<'a> {
     }
 
     /// A buffer; the null buffer (length -1) counts as empty.
-    pub(in crate::proto) fn buffer(&mut self) -> Result<&'a [u8], ProtoError> {
+    pub(crate) fn buffer(&mut self) -> Result<&'a [u8], ProtoError> {
         let length = self.length()?;
         let (bytes, rest) = self.rest.split_at_checked(length).ok_or_else(|| self.short(length))?;
         self.rest = rest;
         Ok(bytes)
     }
 
-    pub(in crate::proto) fn string(&mut self) -> Result<String, ProtoError> {
+    pub(crate) fn string(&mut self) -> Result<String, ProtoError> {
         let bytes = self.buffer()?;
         if let Ok(text) = std::str::from_utf8(bytes) {
             return Ok(text.to_owned());
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A vector whose elements take at least `min_size` bytes each; the null vector (count -1) counts as empty.
-    pub(in crate::proto) fn vector<T>(
+    pub(crate) fn vector<T>(
         &mut self,
         min_size: usize,
         mut element: impl FnMut(&mut Self) -> Result<T, ProtoError>,
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
         Ok(elements)
     }
 
-    pub(in crate::proto) fn strings(&mut self) -> Result<Vec<String>, ProtoError> {
+    pub(crate) fn strings(&mut self) -> Result<Vec<String>, ProtoError> {
         self.vector(4, Reader::string)
     }
 
@@ -122,12 +122,12 @@ fn split_surrogates(bytes: &[u8], at: usize) -> Option<(char, &[u8])> {
 }
 
 /// Builds one frame.
-pub(in crate::proto) struct Writer {
+pub(crate) struct Writer {
     bytes: Vec<u8>,
 }
 
 impl Writer {
-    pub(in crate::proto) fn frame() -> Self {
+    pub(crate) fn frame() -> Self {
         // Enough for nearly every request, so that it grows seldom.
         let mut bytes = Vec::with_capacity(256);
         bytes.extend_from_slice(&[0; 4]);
@@ -135,7 +135,7 @@ impl Writer {
     }
 
     /// Ends the frame: the length goes in front.
-    pub(in crate::proto) fn finish(mut self) -> Vec<u8> {
+    pub(crate) fn finish(mut self) -> Vec<u8> {
         let length = wire_length(self.bytes.len().saturating_sub(4));
         if let Some(prefix) = self.bytes.first_chunk_mut() {
             *prefix = length.to_be_bytes();
@@ -143,28 +143,28 @@ impl Writer {
         self.bytes
     }
 
-    pub(in crate::proto) fn i32(&mut self, value: i32) {
+    pub(crate) fn i32(&mut self, value: i32) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
-    pub(in crate::proto) fn i64(&mut self, value: i64) {
+    pub(crate) fn i64(&mut self, value: i64) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
-    pub(in crate::proto) fn bool(&mut self, value: bool) {
+    pub(crate) fn bool(&mut self, value: bool) {
         self.bytes.push(value.into());
     }
 
-    pub(in crate::proto) fn buffer(&mut self, bytes: &[u8]) {
+    pub(crate) fn buffer(&mut self, bytes: &[u8]) {
         self.i32(wire_length(bytes.len()));
         self.bytes.extend_from_slice(bytes);
     }
 
-    pub(in crate::proto) fn string(&mut self, text: &str) {
+    pub(crate) fn string(&mut self, text: &str) {
         self.buffer(text.as_bytes());
     }
 
-    pub(in crate::proto) fn vector<T>(&mut self, elements: &[T], mut element: impl FnMut(&mut Self, &T)) {
+    pub(crate) fn vector<T>(&mut self, elements: &[T], mut element: impl FnMut(&mut Self, &T)) {
         self.i32(wire_length(elements.len()));
         for each in elements {
             element(self, each);

@@ -2,4 +2,4 @@
 
 mod decode;
 mod encode;
-pub(super) mod jute;
+pub(crate) mod jute;

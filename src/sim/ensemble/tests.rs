@@ -1,0 +1,1 @@
+//! The replicated part, in the model alone.
