@@ -14,8 +14,12 @@ use crate::{
     proto::types::perms,
     sim::{
         check::history::At,
-        ensemble::{Ensemble, Happened, Output, Tail, Throttle, Txn, faults::Isolated},
-        network::{Cut, Links, Lost, NameService, RequestFault, Way},
+        ensemble::{
+            Ensemble, Output, Throttle, Txn,
+            faults::{Isolated, Tail},
+            looks::Happened,
+        },
+        network::faults::{Cut, Links, Lost, NameService, RequestFault, Way},
         process::Process,
         world::World,
     },
@@ -107,12 +111,12 @@ impl<'a> Director<'a> {
 
     fn links(&self, link: Link) -> Vec<Links> {
         let processes = (0..self.processes.len()).filter(|process| link.process.is_none_or(|wanted| wanted == *process));
-        let of = |process: usize| Links { process: Some(self.processes[process].id()), server: link.server };
+        let of = |process: usize| Links { server: link.server, ..self.of_process(process) };
         processes.filter(|process| !self.away.contains(process)).map(of).collect()
     }
 
     fn of_process(&self, process: usize) -> Links {
-        Links { process: Some(self.processes[process].id()), server: None }
+        self.processes[process].links()
     }
 
     fn set_latency(&self, process: usize) {
@@ -232,7 +236,7 @@ impl<'a> Director<'a> {
             Fault::Throttle { lasts } => {
                 let throttle = if number % 2 == 0 { Throttle::Refuse } else { Throttle::Delay(self.plan.timeout / 10) };
                 self.servers(|ensemble, _, _| {
-                    (0..ensemble.servers()).for_each(|server| ensemble.throttle(server, throttle));
+                    (0..ensemble.servers()).for_each(|server| ensemble.set_throttle(server, throttle));
                 });
                 self.lasts(number, fault, *lasts);
             }
@@ -273,7 +277,7 @@ impl<'a> Director<'a> {
             Fault::StopAll { .. } => (0..ensemble.servers()).for_each(|server| ensemble.resume(server, now, out)),
             Fault::Isolate { .. } => ensemble.mend(server, now),
             Fault::Lag { .. } => ensemble.set_lag(server, Duration::ZERO),
-            Fault::Throttle { .. } => (0..ensemble.servers()).for_each(|server| ensemble.throttle(server, Throttle::Off)),
+            Fault::Throttle { .. } => (0..ensemble.servers()).for_each(|server| ensemble.set_throttle(server, Throttle::Off)),
             Fault::Lower { .. } => ensemble.grant_at_most(most),
             _ => {}
         });

@@ -18,7 +18,7 @@ use crate::{
     CloseMode, CuratorFramework, Hold, LeaderLatch, LeaderLatchListener, LeaderSelector, Leadership, Result,
     base::{
         channel::{Receiver, Sender, unbounded},
-        threads::sleep,
+        sim::thread::sleep,
     },
     sim::check::history::{Limit, Share},
     zookeeper_recipe::{LockListener, WriteLock},

@@ -213,9 +213,8 @@ impl Notes {
         self.state().history.reported.push(Violation { rule, at, what });
     }
 
-    /// The history up to now, and how often each thing was counted.
-    pub(crate) fn read(&self) -> (History, BTreeMap<String, u64>) {
-        let at = self.world.now();
+    /// The history up to then, and how often each thing was counted.
+    pub(crate) fn read_at(&self, at: At) -> (History, BTreeMap<String, u64>) {
         let state = self.state();
         (History { end: at, ..state.history.clone() }, state.counts.clone())
     }

@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use fastrand::Rng;
-
 /// A part of a session timeout, in hundredths.
 pub(crate) type Percent = u64;
 

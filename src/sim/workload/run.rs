@@ -20,18 +20,24 @@ use crate::{
     base::{
         channel::{Receiver, Sender, bounded},
         sync::Mutex,
-        threads::sleep,
+        sim::{
+            run::{Outcome, Waiting},
+            thread::sleep,
+        },
     },
     sim::{
         check::{Verdict, Violation, history::Actor},
         ensemble::EnsembleConfig,
         process::{Process, Task},
-        world::{Outcome, World, WorldConfig},
+        world::{World, WorldConfig},
     },
 };
 
 /// How long clean-up may take once nobody uses a lock any more: a job that was refused rests for up to 30 s.
 const TO_CLEAN_UP: Duration = Duration::from_secs(75);
+
+/// For how long a single thread stands still at most, in a run in which some do.
+const LONGEST_STALL: Duration = Duration::from_secs(6);
 
 /// What a run came to.
 #[derive(Debug)]
@@ -65,7 +71,7 @@ pub(crate) fn run(plan: &Plan) -> Ran {
             container_interval: plan.timeout,
             ..EnsembleConfig::default()
         },
-        stalls: plan.stalls,
+        stalls: Some(plan.stalls),
         ..WorldConfig::default()
     };
     let notes_of = result.clone();
@@ -81,14 +87,18 @@ pub(crate) fn run(plan: &Plan) -> Ran {
     let reported = report.violations.iter().map(|what| ("reported", what.clone()));
     let outcome = match &report.outcome {
         Outcome::Done => None,
-        Outcome::Deadlock(waiting) => Some(("a deadlock", format!("{waiting:#?}"))),
-        Outcome::Livelock(waiting) => Some(("a livelock", format!("{waiting:#?}"))),
-        Outcome::OutOfTime(waiting) => Some(("no end", format!("{waiting:#?}"))),
+        Outcome::Deadlock(waiting) => Some(("a deadlock", list(waiting))),
+        Outcome::Livelock(waiting) => Some(("a livelock", list(waiting))),
+        Outcome::OutOfTime(waiting) => Some(("no end", list(waiting))),
         Outcome::Panic { thread, message } => Some(("a panic", format!("{thread}: {message}"))),
     };
     let ends = reported.chain(outcome).map(|(rule, what)| Violation { rule, at: report.time, what });
     verdict.violations.extend(ends);
     Ran { seed: plan.seed, hash: report.hash, time: report.time, verdict, counts, tail: report.tail }
+}
+
+fn list(waiting: &[Waiting]) -> String {
+    waiting.iter().map(|waiting| format!("\n  {waiting}")).collect()
 }
 
 /// One process under way.
@@ -112,7 +122,7 @@ fn direct(world: &World, plan: &Arc<Plan>, notes: &Notes) {
     notes.facts(|facts| {
         facts.timeout = plan.timeout;
         facts.patience = plan.timeout * 12 + Duration::from_secs(90);
-        facts.stall = if plan.stalls { crate::sim::world::LONGEST_STALL } else { Duration::ZERO };
+        facts.stall = if plan.stalls { LONGEST_STALL } else { Duration::ZERO };
     });
     let is_calm = Arc::new(AtomicBool::new(false));
     let processes: Vec<Process> = (0..plan.processes.len()).map(|number| world.process(&format!("p{number}"))).collect();
@@ -141,7 +151,7 @@ fn direct(world: &World, plan: &Arc<Plan>, notes: &Notes) {
     for one in &running {
         wait(world, &director, latest, || one.main.is_finished());
         if !one.main.is_finished() {
-            notes.broken("a process that does not close", format!("{:?}", one.process.id()));
+            notes.broken("a process that does not close", one.process.name().to_owned());
         }
     }
     wait(world, &director, latest, || open_at_servers(world).is_empty());

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     AcquireOptions, CancelToken, Error, Hold, HoldState, InterProcessMultiLock, Result, Revoker,
-    base::{sync::Mutex, threads::sleep},
+    base::{sim::thread::sleep, sync::Mutex},
     sim::{
         check::history::{Actor, Limit, Share, Write},
         process::Process,
