@@ -363,7 +363,7 @@ impl<'a> Director<'a> {
             let Some(leader) = ensemble.leader() else { return Vec::new() };
             let below = format!("{directory}/");
             let nodes = ensemble.tree(leader).nodes();
-            nodes.filter(|(path, node)| node.owner != 0 && path.starts_with(&below)).map(|(path, _)| path.to_owned()).collect()
+            nodes.filter(|(path, node)| node.owner() != 0 && path.starts_with(&below)).map(|(path, _)| path.to_owned()).collect()
         })
     }
 

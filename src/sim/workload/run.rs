@@ -233,7 +233,7 @@ fn left_at_servers(world: &World) -> Vec<String> {
     world.ensemble(|ensemble, _, _| {
         let Some(leader) = ensemble.leader() else { return vec!["no leader".to_owned()] };
         let nodes = ensemble.tree(leader).nodes();
-        let znodes = nodes.filter(|(_, node)| node.owner > 0).map(|(path, node)| format!("{path} of {:#x}", node.owner));
+        let znodes = nodes.filter(|(_, node)| node.owner() > 0).map(|(path, node)| format!("{path} of {:#x}", node.owner()));
         let watches = (0..ensemble.servers()).flat_map(|server| ensemble.watches(server));
         znodes.chain(watches.map(|(path, session)| format!("a watch on {path} by {session:#x}"))).collect()
     })
