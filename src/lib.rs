@@ -72,6 +72,8 @@
 //! No lock service can keep a holder from being paused after its last look at the clock. Storage that must not be written
 //! twice checks the [`FencingToken`]: see [Fencing](docs::guarantees#fencing).
 #![forbid(unsafe_code)]
+// In the build of the unit tests: in others what `base` hands out is what is disallowed.
+#![cfg_attr(test, warn(clippy::disallowed_methods, clippy::disallowed_types))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod base;
@@ -82,12 +84,14 @@ mod locks;
 #[cfg(test)]
 #[path = "../tests/support/machine.rs"]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::indexing_slicing, reason = "what all tests share")]
+#[allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "it watches the real machine")]
 mod machine;
 mod proto;
 mod session;
 #[cfg(test)]
 mod sim;
 #[cfg(feature = "testing")]
+#[allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "real servers in real time")]
 pub mod testing;
 pub mod unversioned;
 

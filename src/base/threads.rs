@@ -1,5 +1,12 @@
-//! Starting threads.
+//! Starting threads, and what puts them to sleep and wakes them.
 
+use std::{io, thread::ThreadId};
+
+#[cfg(not(test))]
+pub(crate) use std::thread::{Thread, current, park, park_timeout};
+
+#[cfg(test)]
+pub(crate) use super::sim::thread::{Thread, current, park, park_timeout};
 use crate::error::{Error, Result};
 
 #[cfg(test)]
@@ -8,14 +15,33 @@ thread_local! {
     pub(crate) static HAS_NONE_LEFT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
+/// The calling thread. A [`std::thread::current`] for each call would count references.
+#[expect(clippy::disallowed_methods, reason = "simulated threads are threads, too")]
+pub(crate) fn thread_id() -> ThreadId {
+    thread_local! {
+        static ID: ThreadId = std::thread::current().id();
+    }
+    // A thread that is about to end may hold a lock in another thread-local value.
+    ID.try_with(|id| *id).unwrap_or_else(|_| std::thread::current().id())
+}
+
 /// Starts a thread that is never joined.
 pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
-    let refused = |source: std::io::Error| {
-        Err(Error::Io { what: format!("cannot start the thread {name}"), source: source.into() })
-    };
+    let refused =
+        |source: io::Error| Error::Io { what: format!("cannot start the thread {name}"), source: source.into() };
+    start(name, run).map_err(refused)
+}
+
+/// As [`spawn`], for callers that have an error of their own to report.
+pub(crate) fn start(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     #[cfg(test)]
     if HAS_NONE_LEFT.get() {
-        return refused(std::io::ErrorKind::WouldBlock.into());
+        return Err(io::ErrorKind::WouldBlock.into());
     }
-    std::thread::Builder::new().name(name.into()).spawn(run).map(drop).or_else(refused)
+    #[cfg(test)]
+    if super::sim::is_simulated() {
+        return super::sim::thread::start(name, run);
+    }
+    #[expect(clippy::disallowed_methods, reason = "every thread starts here")]
+    std::thread::Builder::new().name(name.into()).spawn(run).map(drop)
 }

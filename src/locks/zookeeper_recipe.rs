@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc};
 
 pub use crate::locks::recipe::znode_name::ZNodeName;
 use crate::{
+    base::random,
     error::Result,
     framework::{client::core::CuratorFramework, held::holds::HoldKind},
     locks::{
@@ -24,7 +25,7 @@ const DATA: [u8; 2] = [0x12, 0x34];
 /// The prefix of a znode's name: as in ZooKeeper's own recipe, `x-<session id>-`, and then an id of the attempt. With
 /// the session alone two objects of one session could not tell their znodes apart after a lost reply.
 fn unique_name(session_id: i64) -> String {
-    format!("x-{session_id}-{}-", uuid::Uuid::new_v4())
+    format!("x-{session_id}-{}-", random::uuid())
 }
 
 /// An exclusive lock whose acquisition is told to a listener instead of being waited for. Java: `WriteLock` of

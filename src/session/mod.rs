@@ -22,4 +22,9 @@ pub(crate) mod servers;
 pub(crate) mod transport;
 pub(crate) mod wait;
 #[cfg(feature = "zookeeper")]
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "another session's threads, which no simulation has"
+)]
 pub(crate) mod zookeeper;

@@ -17,13 +17,13 @@ pub(crate) fn in_acquire_span<T>(
     };
     // The clock is read only for a span that is recorded.
     #[cfg(feature = "tracing")]
-    let (since, acquire) = ((!span.is_disabled()).then(std::time::Instant::now), || span.in_scope(acquire));
+    let (since, acquire) = ((!span.is_disabled()).then(crate::base::clock::now), || span.in_scope(acquire));
     let acquired = acquire();
     let outcome = outcome(&acquired);
     #[cfg(feature = "tracing")]
     if let Some(since) = since {
         span.record("outcome", outcome);
-        span.record("waited", tracing::field::debug(since.elapsed()));
+        span.record("waited", tracing::field::debug(crate::base::clock::since(since)));
     }
     acquired
 }

@@ -1,18 +1,22 @@
 //! Clean-up jobs: znodes that have to go, whatever happens to the calls that made them.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::BTreeMap,
     mem,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-use parking_lot::Mutex;
-
 use super::removal::{Progress, Removal};
 use crate::{
-    base::{paths::ServerPath, telemetry::counters::Counters, unlocked::drop_unlocked},
+    base::{
+        channel::{Receiver, Sender, bounded},
+        collections::{HashMap, HashSet},
+        paths::ServerPath,
+        sync::Mutex,
+        telemetry::counters::Counters,
+        unlocked::drop_unlocked,
+    },
     error::Meaning,
     framework::events::event::{Event, EventSender},
     proto::{response::Response, types::ErrorCode},
@@ -246,7 +250,7 @@ impl Jobs {
     /// All searches in one directory share one listing, and there is one at a time. With one each, a server that is slow
     /// to answer creates would be asked for ever longer lists ever more often.
     fn begin(&mut self, session: &Arc<dyn Session>, over: &mut Vec<Job>) -> Vec<Vec<u64>> {
-        let mut searches: HashMap<ServerPath, Vec<u64>> = HashMap::new();
+        let mut searches: HashMap<ServerPath, Vec<u64>> = HashMap::default();
         let mut due = Vec::new();
         for (id, job) in mem::take(&mut self.waiting) {
             let directory = job.lists().cloned();

@@ -8,7 +8,7 @@ use std::{
 
 use super::core::{Core, CuratorFramework, LastHandle};
 use crate::{
-    base::{panics::caught, paths::Prefix, threads::spawn},
+    base::{clock, panics::caught, paths::Prefix, threads::spawn},
     error::{LostReason, Result},
     framework::events::{
         connection_state::{ConnectionState, ConnectionStateMachine},
@@ -79,13 +79,13 @@ impl Background {
             // be told of anything.
             match event {
                 Some(Event::Stop) => {
-                    self.look(Instant::now());
+                    self.look(clock::now());
                     return self.core.dispatcher.stop();
                 }
                 Some(event) => drop(caught("a step of the client's thread", || self.take(event))),
                 None => {}
             }
-            let _ = caught("a timer of the client's thread", || self.timers(Instant::now()));
+            let _ = caught("a timer of the client's thread", || self.timers(clock::now()));
         }
     }
 
@@ -93,10 +93,10 @@ impl Background {
         match event {
             Event::Session(generation, event) if generation == self.generation => self.session_event(event),
             Event::Session(..) | Event::Stop => {}
-            Event::Look => self.next_look = Some(Instant::now()),
+            Event::Look => self.next_look = Some(clock::now()),
             Event::CleanUp => self.clean_up(),
             Event::Run(at, task) => self.later.entry(at).or_default().push(task),
-            Event::CleanedUp(ids, replies) => self.core.cleanup.answered(&ids, replies, Instant::now()),
+            Event::CleanedUp(ids, replies) => self.core.cleanup.answered(&ids, replies, clock::now()),
         }
     }
 
@@ -108,7 +108,7 @@ impl Background {
     }
 
     fn session_event(&mut self, event: SessionEvent) {
-        let now = Instant::now();
+        let now = clock::now();
         match event {
             SessionEvent::Connected { .. } => {
                 if let Some(session) = self.core.current_session() {
@@ -181,7 +181,7 @@ impl Background {
             self.core.held.lose_all(Some(&session), reason);
         }
         let retired = self.core.retire_session();
-        self.look(Instant::now());
+        self.look(clock::now());
         self.raise(state);
         if let Some(session) = retired {
             session.abandon();
@@ -202,13 +202,13 @@ impl Background {
         self.generation += 1;
         let (events, generation) = (self.core.events.clone(), self.generation);
         let observer: SessionObserver = Arc::new(move |event| events.send(Event::Session(generation, event)));
-        self.next_servers = Some(Instant::now() + LOOK_FOR_SERVERS);
+        self.next_servers = Some(clock::now() + LOOK_FOR_SERVERS);
         let opened = self.core.session_factory.open(&self.session, observer);
         // The events of a session that failed to open must not have another one opened at once; nor must a factory that
         // fails late.
         let session = opened.inspect_err(|_| {
             self.generation += 1;
-            self.next_servers = Some(Instant::now() + LOOK_FOR_SERVERS);
+            self.next_servers = Some(clock::now() + LOOK_FOR_SERVERS);
         })?;
         self.core.set_session(session);
         Ok(())
@@ -304,7 +304,7 @@ impl Background {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use crossbeam_channel::{Sender, unbounded};
+    use crate::base::channel::{Sender, unbounded};
 
     use super::*;
     use crate::{
@@ -327,7 +327,7 @@ mod tests {
 
     impl SessionFactory for Once {
         fn open(&self, _config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
-            self.opened.send((Instant::now(), observer.clone())).unwrap_or_default();
+            self.opened.send((clock::now(), observer.clone())).unwrap_or_default();
             if self.is_first.swap(false, Ordering::SeqCst) {
                 return Ok(StubSession::new());
             }

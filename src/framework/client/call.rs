@@ -8,6 +8,7 @@ use std::{
 
 use super::core::{Core, CuratorFramework};
 use crate::{
+    base::clock,
     error::{Error, Result},
     framework::config::retry::RetrySleeper,
     proto::{request::Request, response::Response},
@@ -60,7 +61,7 @@ impl Call<'_> {
 
     /// Like `allow_retry`, for an error that the policy is not asked about: the caller knows that trying again helps.
     pub(crate) fn allow_again(&self, retries: &mut u32, error: Error) -> Result<()> {
-        let allowed = self.core.retry_policy.allow_retry(*retries, self.started.get().elapsed(), self);
+        let allowed = self.core.retry_policy.allow_retry(*retries, clock::since(self.started.get()), self);
         *retries += 1;
         self.core.check_open()?;
         match self.bound.is_over() {
@@ -73,12 +74,12 @@ impl Call<'_> {
 
     /// Begins anew after a wait for others, which was no failure: the retry policy counts from here.
     pub(crate) fn begin_anew(&self) {
-        self.started.set(Instant::now());
+        self.started.set(clock::now());
     }
 
     /// The current session, once it is connected. Waits for that at most the connection timeout.
     pub(crate) fn session(&self) -> Result<Arc<dyn Session>> {
-        let connected_by = Instant::now() + self.core.config.connection_timeout;
+        let connected_by = clock::now() + self.core.config.connection_timeout;
         let found = self.core.connected_session(None, self.bound.by(connected_by))?;
         if self.session.get().is_none()
             && let Some(first) = found.as_ref().ok().cloned().or_else(|| self.core.current_session())
@@ -187,7 +188,7 @@ impl CuratorFramework {
             operation,
             path,
             bound,
-            started: Cell::new(Instant::now()),
+            started: Cell::new(clock::now()),
             session: OnceCell::new(),
             is_in_doubt: Cell::new(false),
         }
@@ -196,7 +197,7 @@ impl CuratorFramework {
 
 impl RetrySleeper for Call<'_> {
     fn sleep_for(&self, duration: Duration) -> bool {
-        let slept = Instant::now().checked_add(duration).map_or(self.bound, |wake| self.bound.by(wake));
+        let slept = clock::now().checked_add(duration).map_or(self.bound, |wake| self.bound.by(wake));
         // Nothing is ever sent there: the channel ends.
         let _ = slept.recv(self.core.closed.signal());
         !self.core.closed.is_cancelled() && self.bound.is_over().is_none()

@@ -2,14 +2,19 @@
 
 use std::{
     sync::{Arc, atomic::AtomicU64},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-use parking_lot::Mutex;
-
 use crate::{
-    base::{panics::caught, paths::Prefix, telemetry::counters::Counters, unlocked::drop_unlocked},
+    base::{
+        channel::{Receiver, Sender, bounded},
+        clock,
+        panics::caught,
+        paths::Prefix,
+        sync::Mutex,
+        telemetry::counters::Counters,
+        unlocked::drop_unlocked,
+    },
     error::{Error, LostReason, Result},
     framework::{
         cleanup::jobs::{Cleanup, Job},
@@ -231,7 +236,7 @@ impl CuratorFramework {
 impl Core {
     /// Runs a task on the client's own thread after this time, unless the client is closed. It must not block.
     pub(crate) fn run_later(&self, delay: Duration, task: impl FnOnce() + Send + 'static) {
-        let now = Instant::now();
+        let now = clock::now();
         let task = Event::Run(now.checked_add(delay).unwrap_or(now + FAR), Box::new(task));
         // Posted under the lock under which the client's life ends, so in front of the thread's last event: nothing is left
         // in the channel that would keep the client alive.
@@ -330,7 +335,7 @@ impl Core {
     }
 
     pub(super) fn close(&self, wait: Duration) {
-        let deadline = Instant::now() + wait.min(FAR);
+        let deadline = clock::now() + wait.min(FAR);
         let (session, retired) = {
             let mut link = self.link.lock();
             let life = std::mem::replace(&mut link.life, CuratorFrameworkState::Stopped);
@@ -362,6 +367,7 @@ impl Core {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
+#[allow(clippy::disallowed_methods, reason = "real threads, in real time")]
 mod tests {
     use super::*;
     use crate::framework::config::retry::RetryOneTime;
@@ -403,7 +409,7 @@ mod tests {
     #[test]
     fn what_is_due_beyond_the_range_of_the_clock_is_not_run_at_once() {
         let client = client();
-        let (tell, told) = crossbeam_channel::unbounded();
+        let (tell, told) = crate::base::channel::unbounded();
         let others = tell.clone();
         client.core.run_later(Duration::MAX, move || others.send("far").unwrap_or_default());
         client.core.run_later(Duration::ZERO, move || tell.send("now").unwrap_or_default());

@@ -3,7 +3,7 @@
 use std::{
     fmt, io,
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 #[cfg(doc)]
@@ -13,7 +13,7 @@ use super::{
     core::{CuratorFramework, CuratorFrameworkState, ListenerId},
 };
 use crate::{
-    base::{paths::Prefix, telemetry::Metrics, unlocked::drop_unlocked},
+    base::{clock, paths::Prefix, telemetry::Metrics, unlocked::drop_unlocked},
     error::{Error, Result},
     framework::events::connection_state::{ConnectionState, ConnectionStateErrorPolicy},
     session::wait::deadline::WaitBound,
@@ -55,7 +55,7 @@ impl CuratorFramework {
     /// # Errors
     /// [`Error::NotStarted`]; [`Error::ClientClosed`], also when it is closed meanwhile; [`Error::AuthFailed`].
     pub fn block_until_connected(&self, timeout: Option<Duration>) -> Result<bool> {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = timeout.and_then(|timeout| clock::now().checked_add(timeout));
         Ok(self.core.connected_session(None, WaitBound { deadline, cancel: None })?.is_ok())
     }
 

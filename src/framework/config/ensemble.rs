@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
-use crate::error::Result;
+use crate::{base::sync::Mutex, error::Result};
 
 /// Says which servers to connect to. Java: `EnsembleProvider`.
 ///

@@ -171,6 +171,7 @@ mod tests {
     use Input::{Connects, Disconnected, DueTick, EarlyTick, Expired};
 
     use super::*;
+    use crate::base::clock;
 
     const TIMEOUT: Duration = Duration::from_secs(4);
 
@@ -223,7 +224,7 @@ mod tests {
             (&[Connects, Expired],                     l,    [r,       none, none, none, none]),
             (&[Connects, Disconnected, Connects],      r,    [none,    s,    l,    none, none]),
         ];
-        let now = Instant::now();
+        let now = clock::now();
         for (way, state, raised) in table {
             for (input, expected) in INPUTS.into_iter().zip(raised) {
                 let mut machine = after(way, now);
@@ -237,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_lost_session_is_lost_once_and_then_reconnected() {
-        let now = Instant::now();
+        let now = clock::now();
         let mut machine = after(&[Connects, Disconnected], now);
         assert_eq!(feed(&mut machine, DueTick, now), Some(Lost));
         assert_eq!(feed(&mut machine, Expired, now), None);
@@ -248,7 +249,7 @@ mod tests {
 
     #[test]
     fn the_timer_runs_from_the_first_disconnect() {
-        let start = Instant::now();
+        let start = clock::now();
         let second = Duration::from_secs(1);
         let mut machine = after(&[Connects], start);
         assert_eq!(machine.next_deadline(), None);
@@ -263,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_reconnect_stops_the_timer_and_the_next_disconnect_starts_it_anew() {
-        let start = Instant::now();
+        let start = clock::now();
         let second = Duration::from_secs(1);
         let mut machine = after(&[Connects, Disconnected], start);
         machine.connected(start + second);
@@ -274,7 +275,7 @@ mod tests {
 
     #[test]
     fn the_percentage_shortens_the_suspension() {
-        let now = Instant::now();
+        let now = clock::now();
         for (percent, limit) in
             [(100, TIMEOUT), (50, TIMEOUT / 2), (1, TIMEOUT / 100), (0, TIMEOUT / 100), (255, TIMEOUT)]
         {
@@ -288,7 +289,7 @@ mod tests {
 
     #[test]
     fn the_negotiated_timeout_counts_also_when_suspended_already() {
-        let now = Instant::now();
+        let now = clock::now();
         let mut machine = after(&[Connects, Disconnected], now);
         machine.set_timeout(TIMEOUT * 2);
         assert_eq!(machine.next_deadline(), Some(now + TIMEOUT * 2));
@@ -299,7 +300,7 @@ mod tests {
 
     #[test]
     fn an_endless_timeout_never_ends_and_never_overflows() {
-        let now = Instant::now();
+        let now = clock::now();
         for percent in [1, 99, 100] {
             let mut machine = ConnectionStateMachine::new(Duration::MAX, percent);
             machine.disconnected(now);
@@ -310,7 +311,7 @@ mod tests {
 
     #[test]
     fn connected_is_raised_once_over_every_sequence_of_inputs() {
-        let now = Instant::now();
+        let now = clock::now();
         // All sequences of six inputs, as numbers to the base seven.
         for mut code in 0..INPUTS.len().pow(6) {
             let mut machine = ConnectionStateMachine::new(TIMEOUT, 100);

@@ -2,12 +2,14 @@
 
 use std::cell::Cell;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
-use parking_lot::Mutex;
-
 use super::event::Task;
 use crate::{
-    base::{panics::caught, threads::spawn},
+    base::{
+        channel::{Receiver, Sender, unbounded},
+        panics::caught,
+        sync::Mutex,
+        threads::spawn,
+    },
     error::Result,
 };
 

@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
-
-use crate::session::api::{Reply, SessionEvent};
+use crate::{
+    base::channel::{Receiver, Sender, unbounded},
+    session::api::{Reply, SessionEvent},
+};
 
 /// A task that does not block.
 pub(crate) type Task = Box<dyn FnOnce() + Send>;

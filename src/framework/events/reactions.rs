@@ -2,9 +2,8 @@
 
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
-
 use super::connection_state::ConnectionState;
+use crate::base::sync::Mutex;
 
 /// Wakes a waiter: at once, on the thread of the event, and before any listener is told. Must not block.
 pub(crate) type WakeUp = dyn Fn() + Send + Sync;

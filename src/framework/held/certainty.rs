@@ -89,10 +89,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::base::clock;
 
     #[test]
     fn a_znode_is_handed_out_only_where_nothing_is_missing() {
-        let now = Instant::now();
+        let now = clock::now();
         let until = now + Duration::from_secs(1);
         let valid_until = Some(until + Duration::from_nanos(1));
         let certain = Evidence { is_gone: false, is_connected: true, is_seen: true, is_watched: true, valid_until };

@@ -2,9 +2,7 @@
 
 use std::{any::Any, fmt, ops::Deref, sync::Arc};
 
-use crossbeam_channel::Receiver;
-
-use crate::error::LostReason;
+use crate::{base::channel::Receiver, error::LostReason};
 
 /// The state of a hold, as its holder knows it.
 ///

@@ -1,10 +1,8 @@
 //! The znodes that were granted a lock in this process lately.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
-use parking_lot::Mutex;
-
-use crate::base::paths::ServerPath;
+use crate::base::{collections::HashSet, paths::ServerPath, sync::Mutex};
 
 /// How many grants the client remembers. A forgotten one costs its successor a listing, no more.
 const REMEMBERED: usize = 4096;

@@ -1,16 +1,13 @@
 //! The locks that each thread holds through one client, to tell when a thread would wait for itself.
 
 use std::{
-    collections::HashMap,
     fmt,
     sync::{Arc, Weak},
-    thread::{self, ThreadId},
+    thread::ThreadId,
 };
 
-use parking_lot::Mutex;
-
 use super::node::{HeldNode, ZnodeCache};
-use crate::base::{paths::ServerPath, unlocked::drop_unlocked};
+use crate::base::{collections::HashMap, paths::ServerPath, sync::Mutex, threads::thread_id, unlocked::drop_unlocked};
 
 /// A kind of lock, by the holders that it keeps out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,13 +123,4 @@ impl Drop for DirectoryHolds {
             directories.remove(&self.directory);
         }
     }
-}
-
-/// The calling thread. A [`thread::current`] for each call would count references.
-pub(crate) fn thread_id() -> ThreadId {
-    thread_local! {
-        static ID: ThreadId = thread::current().id();
-    }
-    // A thread that is about to end may hold a lock in another thread-local value.
-    ID.try_with(|id| *id).unwrap_or_else(|_| thread::current().id())
 }

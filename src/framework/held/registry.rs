@@ -1,7 +1,6 @@
 //! All znodes held by one client, and when to look at them again.
 
 use std::{
-    collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc,
@@ -10,14 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
-
 use super::{
     WATCH_AFTER,
     node::{HeldNode, HeldZnode, RevocableNode, Znode},
 };
 use crate::{
-    base::telemetry::counters::Counters,
+    base::{collections::HashMap, sync::Mutex, telemetry::counters::Counters},
     error::LostReason,
     framework::events::{
         dispatch::Dispatcher,

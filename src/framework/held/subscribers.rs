@@ -2,13 +2,14 @@
 
 use std::{mem, sync::Arc, time::Duration};
 
-use parking_lot::Mutex;
-
 use super::{
     WATCH_AFTER,
     changes::{DeadlineEvent, HoldState},
 };
-use crate::{base::telemetry::spans::HoldSpan, session::wait::cancel::CancelToken};
+use crate::{
+    base::{sync::Mutex, telemetry::spans::HoldSpan},
+    session::wait::cancel::CancelToken,
+};
 
 /// A subscriber, with the last state that it was told. It is told under the hold's lock only, so each hold's changes come in
 /// order.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    base::paths::ServerPath,
+    base::{paths::ServerPath, random},
     error::Result,
     framework::{
         cleanup::jobs::Job,
@@ -31,7 +31,7 @@ const IDLE_MARK: &str = "8001";
 /// `stays_idle`: its process may keep the znode between holds, which [`may_stay_idle`] tells.
 pub(crate) fn protection(stays_idle: bool) -> String {
     let mut hyphenated = uuid::Uuid::encode_buffer();
-    let mut bytes = uuid::Uuid::new_v4().into_bytes();
+    let mut bytes = random::uuid().into_bytes();
     // The rest stays random: 110 bits.
     [bytes[6], bytes[7]] = [0, u8::from(stays_idle)];
     let own = uuid::Builder::from_bytes(bytes).with_version(uuid::Version::Custom).into_uuid();

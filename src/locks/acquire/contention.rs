@@ -5,11 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
-use parking_lot::Mutex;
-
 use crate::{
-    base::paths::ServerPath,
+    base::{
+        channel::{Receiver, Sender, unbounded},
+        clock,
+        paths::ServerPath,
+        sync::Mutex,
+    },
     error::{Error, Result},
     framework::{
         client::{call::Call, core::CuratorFramework},
@@ -115,7 +117,7 @@ impl Contention {
     /// Puts inputs into the mailbox. The contender may have gone.
     pub(super) fn sender(&mut self) -> impl Fn(Input<Error>) + Send + Sync + 'static + use<> {
         let sender = self.mailbox.get_or_insert_with(unbounded).0.clone();
-        move |input| drop(sender.send((input, Instant::now())))
+        move |input| drop(sender.send((input, clock::now())))
     }
 
     /// Waits for the next wake-up.
@@ -258,7 +260,7 @@ impl Contention {
         self.held.iter().for_each(|held| held.znode().seen_again(self.contender.seen_over));
         let counters = self.held.first().and_then(|held| held.counters());
         if let Some((woken, counters)) = self.woken.zip(counters) {
-            counters.hand_overs.record(woken.elapsed());
+            counters.hand_overs.record(clock::since(woken));
         }
         std::mem::take(&mut self.held)
     }
@@ -358,7 +360,7 @@ fn view_of(session: Option<&Arc<dyn Session>>, is_time_up: bool) -> View {
             (session.id(), session.connection(), session.valid_until(), session.timeout(), session.is_ended())
         }
     };
-    View { is_time_up, session, connection, valid_until, timeout, is_ended, now: Instant::now() }
+    View { is_time_up, session, connection, valid_until, timeout, is_ended, now: clock::now() }
 }
 
 /// Makes a contender's failure of an error. Where the call has ended, `over` stands for another attempt.

@@ -2,10 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
-use parking_lot::Mutex;
-
 use crate::{
-    base::paths::ServerPath,
+    base::{paths::ServerPath, sync::Mutex},
     error::{Error, LostReason, Result},
     framework::{
         client::core::CuratorFramework,

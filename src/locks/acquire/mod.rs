@@ -20,7 +20,7 @@ use std::{
 };
 
 use crate::{
-    base::paths::ServerPath,
+    base::{clock, paths::ServerPath},
     error::{Error, LostReason, Result},
     framework::{
         cleanup::jobs::Job,
@@ -134,7 +134,7 @@ impl<'a> Acquire<'a> {
         check_validity(self.spec.min_validity, self.lock.client().session_timeout())?;
         let io = self.wait.io(self.lock.client().core.config.connection_timeout);
         let call = self.lock.client().call("acquire", self.lock.base_path(), io);
-        let since = self.wait.since.unwrap_or_else(Instant::now);
+        let since = self.wait.since.unwrap_or_else(clock::now);
         let (place, mut contention) = (self.place.take(), self.contender());
         let mut wake = |input: Input<Error>| -> Arc<WakeUp> {
             let send = contention.sender();
@@ -147,7 +147,7 @@ impl<'a> Acquire<'a> {
             place.held.znode().wake_on_loss(&wake);
             wake
         });
-        let (acquire, call, sent) = (&self, &call, Instant::now());
+        let (acquire, call, sent) = (&self, &call, clock::now());
         let (retries, gone, has_made_directory, granted) = (0, 0, false, Vec::new());
         Run { acquire, call, io, contention, place, since, retries, gone, has_made_directory, sent, granted }.run()
     }
@@ -265,7 +265,7 @@ impl<'a> Run<'a> {
     }
 
     fn ask(&mut self, asked: Vec<(Request, Option<WatchId>)>) -> Vec<std::result::Result<Response, Failed<Error>>> {
-        self.sent = Instant::now();
+        self.sent = clock::now();
         let creates = asked.iter().any(|(request, _)| matches!(request, Request::Create { .. } | Request::Multi(_)));
         let Some(session) = self.contention.sends(&asked, creates) else { return Vec::new() };
         let mut requests = Vec::with_capacity(asked.len());
@@ -287,7 +287,7 @@ impl<'a> Run<'a> {
     }
 
     fn make_directory(&mut self) -> std::result::Result<(), Failed<Error>> {
-        self.sent = Instant::now();
+        self.sent = clock::now();
         let (directory, containers) =
             (self.acquire.lock.directory(), !self.acquire.lock.recipe.has_persistent_directory);
         let make = |session| self.client().make_directory(self.call, &session, directory, containers);
@@ -330,7 +330,7 @@ impl<'a> Run<'a> {
     fn sleep(&mut self) -> Input<Error> {
         let interval = self.acquire.spec.waits.and_then(WaitStrategy::interval);
         let recheck = match interval {
-            Some(interval) => Instant::now().checked_add(interval),
+            Some(interval) => clock::now().checked_add(interval),
             None => next_recheck(self.client()),
         };
         let bound = self.acquire.wait.bound;
@@ -405,7 +405,7 @@ impl<'a> Run<'a> {
         self.granted = self.contention.take_held();
         let counters = self.granted.first().and_then(|held| held.counters());
         if let Some(counters) = counters.filter(|_| self.acquire.on_step.is_none()) {
-            counters.waits.record(self.since.elapsed());
+            counters.waits.record(clock::since(self.since));
         }
         if lock.hear_of_deaths(&self.granted, &spec.data, *wait)? {
             lock.limit_holds(&self.granted, wait.options);
@@ -439,7 +439,7 @@ impl<'a> Run<'a> {
     /// Whether a request without an answer means more than that the time was short: there is no connection, or the
     /// servers are silent for longer than a heartbeat of a session takes that stays certain.
     fn is_silent(&self) -> bool {
-        !self.client().is_connected() || self.sent.elapsed() > longest_round_trip(self.client().session_timeout())
+        !self.client().is_connected() || clock::since(self.sent) > longest_round_trip(self.client().session_timeout())
     }
 }
 
@@ -449,7 +449,7 @@ impl Drop for Run<'_> {
     fn drop(&mut self) {
         let Acquire { lock, spec, owners, .. } = self.acquire;
         let is_held = self.contention.contender.is_held;
-        let call = self.client().call("release", lock.base_path(), WaitBound::at(Instant::now() + WITHDRAWAL));
+        let call = self.client().call("release", lock.base_path(), WaitBound::at(clock::now() + WITHDRAWAL));
         // With `must_be_empty` it does not wait for the deletes: this contender queues in that directory next.
         self.contention.end(lock, *owners, spec.must_be_empty.is_none().then_some(&call));
         for held in &self.granted {
@@ -464,7 +464,7 @@ impl Drop for Run<'_> {
 
 /// When a waiter looks again although no event came.
 pub(crate) fn next_recheck(client: &CuratorFramework) -> Option<Instant> {
-    Instant::now().checked_add(spread(client.core.config.recheck_interval?))
+    clock::now().checked_add(spread(client.core.config.recheck_interval?))
 }
 
 /// Adds or takes away up to a quarter, so that waiters do not all look at once.

@@ -2,12 +2,14 @@
 
 use std::{sync::Arc, thread::ThreadId};
 
-use crossbeam_channel::{Receiver, TryRecvError};
-use parking_lot::Mutex;
-
 use crate::{
+    base::{
+        channel::{Receiver, TryRecvError},
+        sync::Mutex,
+        threads::thread_id,
+    },
     error::{Error, Result},
-    framework::held::{holds::thread_id, node::HeldNode},
+    framework::held::node::HeldNode,
     locks::{acquire::internals::LockInternals, holds::hold::Hold},
 };
 

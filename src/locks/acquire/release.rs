@@ -1,16 +1,13 @@
 //! The release of a lock.
 
-use std::{
-    slice,
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
-
-use crossbeam_channel::{Receiver, select};
+use std::{slice, sync::Arc, thread, time::Duration};
 
 use crate::{
-    base::paths::ServerPath,
+    base::{
+        channel::{Receiver, select},
+        clock,
+        paths::ServerPath,
+    },
     error::{Error, LostReason, Result},
     framework::{cleanup::jobs::Job, client::call::Call, held::node::HeldNode},
     locks::{acquire::internals::LockInternals, options::acquire::AcquireOptions, recipe::spec::Leftover},
@@ -44,7 +41,7 @@ impl LockInternals {
     /// Gives several holds back, with one deadline for all, and in one round trip if nothing is in the way.
     pub(crate) fn release_all(&self, held: &[Arc<HeldNode>]) -> Vec<Released> {
         let timeout = held.iter().map(|held| held.session().timeout()).max().unwrap_or_default();
-        let deadline = Instant::now() + timeout;
+        let deadline = clock::now() + timeout;
         let call = self.client().call("release", self.base_path(), WaitBound::at(deadline));
         let sent: Vec<_> = held.iter().map(|held| self.begin(&call, held)).collect();
         let finish = |(held, sent): (&Arc<HeldNode>, Result<_, _>)| {
@@ -141,11 +138,12 @@ impl LockInternals {
     /// the znode is gone, at most the session timeout.
     pub(crate) fn await_release(&self, done: Receiver<()>) -> Released {
         let core = &self.client().core;
-        let deadline = Instant::now() + self.client().session_timeout();
+        let timeout = self.client().session_timeout();
+        let deadline = clock::now() + timeout;
         select! {
             recv(done) -> _ => (core.check_open(), None),
             recv(core.closed.signal()) -> _ => (Err(Error::ClientClosed), None),
-            recv(crossbeam_channel::at(deadline)) -> _ => {
+            default(timeout) => {
                 let call = self.client().call("release", self.base_path(), WaitBound::at(deadline));
                 (Err(call.connection_loss()), Some(done))
             }
@@ -263,4 +261,5 @@ impl Drop for QueueHead<'_> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "real threads, in real time")]
 mod tests;

@@ -1,14 +1,9 @@
 //! Holders that went without releasing: the next holder is told of them.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
-
-use parking_lot::Mutex;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
-    base::paths::ServerPath,
+    base::{channel::never, clock, paths::ServerPath, sync::Mutex},
     error::{Error, Result},
     framework::{
         client::call::Call,
@@ -69,8 +64,8 @@ impl LockInternals {
         let free = WaitBound { deadline: wait.bound.deadline.filter(|_| !wait.only_try), ..wait.bound };
         if !heard.is_empty() {
             log::warn!("{}: {} went without releasing it", self.base_path(), heard.len());
-            if let Some(until) = Instant::now().checked_add(deaths.delay) {
-                let _ = free.by(until).recv(&crossbeam_channel::never::<()>());
+            if let Some(until) = clock::now().checked_add(deaths.delay) {
+                let _ = free.by(until).recv(&never::<()>());
             }
         }
         let look = if wait.only_try { free } else { bound };

@@ -2,9 +2,8 @@
 
 use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
-use crossbeam_channel::Receiver;
-
 use crate::{
+    base::channel::Receiver,
     framework::held::{
         changes::DeadlineEvent,
         node::{HeldNode, telling::Subscription},

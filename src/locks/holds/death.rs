@@ -1,10 +1,12 @@
 //! Holders that went without releasing.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use parking_lot::Mutex;
-
-use crate::{base::paths::ServerPath, framework::held::node::HeldNode, locks::holds::fencing::token::FencingToken};
+use crate::{
+    base::{collections::HashMap, paths::ServerPath, sync::Mutex},
+    framework::held::node::HeldNode,
+    locks::holds::fencing::token::FencingToken,
+};
 
 /// A holder that went without releasing its lock: its process or machine died, its session was lost, somebody deleted
 /// its znode and it was told of that before its release, or its thread panicked.

@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc, thread, time::Instant};
 
 use crate::{
+    base::clock,
     framework::held::{
         changes::{HoldState, StateChanges},
         node::HeldNode,
@@ -111,7 +112,7 @@ impl Hold {
     /// known by then.
     #[must_use]
     pub fn state(&self) -> HoldState {
-        self.held.state(Instant::now())
+        self.held.state(clock::now())
     }
 
     /// Every change of the state from now on, in order, as a channel for `select!`. The current state comes first, unless

@@ -1,18 +1,18 @@
 //! A candidate contends for a lock until it gives up, and tells listeners when it has the lock; and the campaign that its
 //! thread runs, as that of a leader selector does.
 
-use std::{
-    cell::RefCell,
-    mem,
-    sync::Arc,
-    time::{Duration, Instant},
-};
-
-use crossbeam_channel::{Receiver, Sender, bounded, select};
-use parking_lot::Mutex;
+use std::{cell::RefCell, mem, sync::Arc, time::Duration};
 
 use crate::{
-    base::{panics::caught, paths::ServerPath, threads::spawn, unlocked::drop_unlocked},
+    base::{
+        channel::{Receiver, Sender, bounded, select},
+        clock,
+        panics::caught,
+        paths::ServerPath,
+        sync::Mutex,
+        threads::spawn,
+        unlocked::drop_unlocked,
+    },
     error::{Error, Result},
     framework::{
         client::core::{CuratorFramework, ListenerId},
@@ -103,7 +103,7 @@ impl Candidate {
             recv(core.closed.signal()) -> _ => {
                 drop(self.leave());
                 return Err(Error::ClientClosed);
-            }
+            },
         }
         Ok(self.leadership().is_some())
     }
@@ -262,7 +262,7 @@ impl Candidate {
             // The dispatch thread may come to this late, when others lead. A term that was given up by its own object is told
             // all the same, since its lock is not given back before that.
             let is_meant = term.has_leadership() || left.is_cancelled();
-            if !is_meant || Instant::now() >= term.valid_until() || !self.may_lead() {
+            if !is_meant || clock::now() >= term.valid_until() || !self.may_lead() {
                 return term.end();
             }
         }
@@ -379,7 +379,7 @@ impl CandidateTask {
         let until_left = WaitBound { deadline: None, cancel: Some(&self.left) };
         let mut doubt = Doubt::default();
         loop {
-            doubt.steps(Instant::now(), timeout);
+            doubt.steps(clock::now(), timeout);
             if held.session().connection() == 0 {
                 doubt.ends();
             }
@@ -392,12 +392,12 @@ impl CandidateTask {
                 return Ok(term);
             }
             // A znode that may not be read is asked about again after a session timeout, and the answer takes its time.
-            if doubt.has_lasted(Instant::now(), timeout * 5 / 4) {
+            if doubt.has_lasted(clock::now(), timeout * 5 / 4) {
                 self.write(|state| state.node = None);
                 lock.release_in_background(held);
                 return Err(lock.uncertain(Duration::ZERO));
             }
-            doubt.sleeps(Instant::now(), false);
+            doubt.sleeps(clock::now(), false);
             // Nothing becomes certain without a connection. The next iteration checks the result of the wait.
             let _ = core.connected_session(Some(held.session()), until_left);
             pause(timeout, until_left);
@@ -408,7 +408,7 @@ impl CandidateTask {
         let candidate = &self.candidate;
         self.write(|state| {
             // Checked under the lock: earlier changes of the connection show here, and later ones find the term.
-            let may_begin = held.state(Instant::now()) == HoldState::Held && candidate.may_lead();
+            let may_begin = held.state(clock::now()) == HoldState::Held && candidate.may_lead();
             let term = may_begin.then(|| Leadership::new(candidate.lock.hold(held.clone())))?;
             state.last_path = Some(term.path().to_owned());
             state.term = Some(term.clone());

@@ -2,10 +2,12 @@
 
 use std::{mem, sync::Arc, time::Duration};
 
-use crossbeam_channel::{at, never, select};
-
 use crate::{
-    base::unlocked::drop_unlocked,
+    base::{
+        channel::{never, select},
+        clock,
+        unlocked::drop_unlocked,
+    },
     error::{Error, Result},
     framework::{
         client::core::{CuratorFramework, ListenerId},
@@ -184,7 +186,7 @@ impl LeaderLatch {
     /// # Errors
     /// As [`await_leadership`](LeaderLatch::await_leadership), and [`Error::Cancelled`].
     pub fn await_leadership_with(&self, options: &AcquireOptions) -> Result<bool> {
-        let (timer, cancelled) = (options.deadline().map_or_else(never, at), options.cancellation());
+        let (deadline, cancelled) = (options.deadline(), options.cancellation());
         let cancelled = cancelled.map_or_else(never, |token| token.signal().clone());
         loop {
             // No news are missed. Earlier news show in the check that follows, or have ended the wait; later news
@@ -193,12 +195,14 @@ impl LeaderLatch {
             if self.has_leadership() {
                 return Ok(true);
             }
+            // A time beyond what the clock can count has no end.
+            let time = deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(clock::now()));
             select! {
                 // Otherwise check again in the next iteration.
                 recv(news.signal()) -> _ => self.candidate.state.lock().failed.clone().map_or(Ok(()), Err)?,
                 recv(self.candidate.lock.client().core.closed.signal()) -> _ => return Err(Error::ClientClosed),
                 recv(cancelled) -> _ => return Err(Error::Cancelled { path: self.path().to_owned() }),
-                recv(timer) -> _ => return Ok(self.has_leadership()),
+                default(time) => return Ok(self.has_leadership()),
             }
         }
     }

@@ -1,15 +1,9 @@
 //! A leader's term, and how the leader is told that it leads no more.
 
-use std::{
-    fmt,
-    ops::Deref,
-    sync::Arc,
-    time::{Duration, Instant},
-};
-
-use crossbeam_channel::Receiver;
+use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
 use crate::{
+    base::{channel::Receiver, clock},
     error::{Error, Result},
     locks::holds::hold::Hold,
     session::wait::{cancel::CancelToken, deadline::WaitBound},
@@ -125,7 +119,7 @@ impl Leadership {
     #[must_use]
     pub fn has_leadership(&self) -> bool {
         // A caller that has seen the end must not see the term begin again, whatever the next heartbeat says.
-        if !self.ended.is_cancelled() && Instant::now() >= self.hold.valid_until() {
+        if !self.ended.is_cancelled() && clock::now() >= self.hold.valid_until() {
             self.end();
         }
         !self.ended.is_cancelled()

@@ -11,6 +11,7 @@ mod methods;
 pub(in crate::locks) mod participant;
 pub(in crate::locks) mod selector;
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "real threads, in real time")]
 mod tests;
 
 pub use latch::{CloseMode, LeaderLatch, LeaderLatchListener};

@@ -5,10 +5,8 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use parking_lot::Mutex;
-
 use crate::{
-    base::{panics::caught, threads::spawn},
+    base::{panics::caught, sync::Mutex, threads::spawn},
     error::{Error, Result},
     framework::{
         client::core::{CuratorFramework, ListenerId},

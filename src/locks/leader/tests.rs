@@ -2,16 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
-
-use crossbeam_channel::{Sender, unbounded};
+use std::{sync::Arc, thread, time::Duration};
 
 use crate::{
-    base::threads::HAS_NONE_LEFT,
+    base::{
+        channel::{Sender, unbounded},
+        clock,
+        threads::HAS_NONE_LEFT,
+    },
     error::{Error, Result},
     framework::{client::core::CuratorFramework, config::retry::RetryOneTime},
     locks::{
@@ -141,9 +139,9 @@ fn the_thread_of_a_candidate_ends_with_its_close_its_drop_and_its_client() {
         latch.start().unwrap();
     }
     let ended = |threads: &dyn Fn() -> usize| {
-        let begun = Instant::now();
+        let begun = clock::now();
         while threads() > 0 {
-            assert!(begun.elapsed() < PATIENCE, "its thread lives on");
+            assert!(clock::since(begun) < PATIENCE, "its thread lives on");
             thread::yield_now();
         }
     };
@@ -159,14 +157,14 @@ fn the_thread_of_a_candidate_ends_with_its_close_its_drop_and_its_client() {
 
 /// The next request that is sent.
 fn sent(session: &StubSession) -> Submission {
-    let begun = Instant::now();
+    let begun = clock::now();
     loop {
         let mut submissions = session.submissions.lock();
         if !submissions.is_empty() {
             return submissions.remove(0);
         }
         drop(submissions);
-        assert!(begun.elapsed() < PATIENCE, "nothing is sent");
+        assert!(clock::since(begun) < PATIENCE, "nothing is sent");
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -201,7 +199,7 @@ fn a_latch_that_is_closed_while_it_is_granted_leaves_no_znode_behind() {
     let (of_hook, closed) = (session.clone(), latch.clone());
     // In the midst of the step that grants the lock.
     *session.when_asked.lock() = Some(Box::new(move || {
-        *of_hook.valid_until.lock() = Some(Instant::now() + PATIENCE);
+        *of_hook.valid_until.lock() = Some(clock::now() + PATIENCE);
         thread::spawn(move || drop(closed.close()));
         // It waits for the step by then; if it does not, it gives the place in the queue back.
         thread::sleep(Duration::from_millis(200));

@@ -10,11 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::unbounded;
-use parking_lot::Mutex;
-
 use crate::{
-    base::panics::caught,
+    base::{channel::unbounded, clock, panics::caught, sync::Mutex},
     error::{Error, Result},
     framework::{
         client::core::CuratorFramework,
@@ -237,7 +234,7 @@ impl InterProcessMultiLock {
         let wanted = wait.options.min_validity;
         // A foreign lock may have a session of its own, which shows only now.
         check_validity(wanted, shortest)?;
-        let has_waited = taken.since.is_some_and(|since| since.elapsed() >= LONG_AGO)
+        let has_waited = taken.since.is_some_and(|since| clock::since(since) >= LONG_AGO)
             || nodes.iter().skip(1).any(|node| node.has_waited());
         let bound = wait.bound;
         let needs = if has_waited && !wait.only_try { Needs::Answer } else { Needs::Connection };
@@ -347,7 +344,7 @@ struct Members {
 impl Members {
     /// Adds the lock that was acquired last. Its loss ends the wait for the next one.
     fn add(&mut self, holds: Vec<Hold>, on_loss: &Arc<WakeUp>) {
-        self.since.get_or_insert_with(Instant::now);
+        self.since.get_or_insert_with(clock::now);
         holds.iter().for_each(|hold| hold.node().znode().wake_on_loss(on_loss));
         self.holds.extend(holds);
         self.ends.push(self.holds.len());

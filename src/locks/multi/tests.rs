@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    base::paths::ServerPath,
+    base::{clock, paths::ServerPath},
     framework::{
         config::retry::RetryOneTime,
         events::{dispatch::Dispatcher, event::event_channel},
@@ -20,7 +20,7 @@ fn look(valid_for: Duration, options: &AcquireOptions) -> (Result<bool>, Option<
     let nodes = HeldNodes::new(None, event_channel().0, Arc::new(Dispatcher::new()), Arc::default());
     let hold = |path: &str, valid_for: Duration| {
         let session = StubSession::new();
-        *session.valid_until.lock() = Some(Instant::now() + valid_for);
+        *session.valid_until.lock() = Some(clock::now() + valid_for);
         Hold::new(nodes.add(ServerPath::from_server(path), session, 3, 1, None), path.to_owned(), None)
     };
     let holds = vec![hold("/a/1", Duration::from_secs(60)), hold("/b/1", valid_for)];

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Sender;
-
-use crate::session::wait::cancel::CancelToken;
+use crate::{
+    base::{channel::Sender, clock},
+    session::wait::cancel::CancelToken,
+};
 
 /// Options of one acquire.
 ///
@@ -192,7 +193,7 @@ impl AcquireOptions {
 
     /// `None`: no timeout, or one that is longer than this clock runs.
     pub(in crate::locks) fn deadline(&self) -> Option<Instant> {
-        self.deadline.or_else(|| self.timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
+        self.deadline.or_else(|| self.timeout.and_then(|timeout| clock::now().checked_add(timeout)))
     }
 
     /// Whether the call does not wait for others at all.
@@ -202,13 +203,13 @@ impl AcquireOptions {
 
     /// Whether the time is up. A mere try has none: it ends with its requests.
     pub(in crate::locks) fn is_over(&self) -> bool {
-        !self.is_mere_try() && self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+        !self.is_mere_try() && self.deadline.is_some_and(|deadline| clock::now() >= deadline)
     }
 
     /// The rest of the timeout, for a lock that takes nothing else. Only a mere try gets zero: zero would make one of a
     /// call whose time has just come to its end.
     pub(in crate::locks) fn time_left(&self) -> Option<Duration> {
-        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
+        let left = |deadline: Instant| deadline.saturating_duration_since(clock::now()).max(Duration::from_nanos(1));
         self.deadline.filter(|_| !self.is_mere_try()).map(left).or(self.timeout)
     }
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::{
+    base::clock,
     locks::options::acquire::AcquireOptions,
     session::wait::deadline::{WaitBound, WaitEnd},
 };
@@ -33,7 +34,7 @@ impl<'a> Wait<'a> {
     /// The bound on requests. A mere try still waits for its own requests, as a lock that is free should be got.
     pub(crate) fn io(&self, connection_timeout: Duration) -> WaitBound<'a> {
         let deadline = if self.only_try {
-            self.bound.deadline.unwrap_or_else(Instant::now).checked_add(connection_timeout)
+            self.bound.deadline.unwrap_or_else(clock::now).checked_add(connection_timeout)
         } else {
             // A deadline at the end of the clock's range is as good as one a moment later.
             self.bound.deadline.map(|deadline| deadline.checked_add(GRACE).unwrap_or(deadline))

@@ -53,13 +53,14 @@ impl Doubt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::clock;
 
     const T: Duration = Duration::from_secs(100);
 
     /// Runs the steps: the pause after each, and whether it asks the servers. Returns the second at which the doubt has
     /// lasted.
     fn has_lasted(steps: impl IntoIterator<Item = (u64, bool)>) -> Option<u64> {
-        let (begin, mut doubt, mut second) = (Instant::now(), Doubt::default(), 0);
+        let (begin, mut doubt, mut second) = (clock::now(), Doubt::default(), 0);
         for (pause, asks) in steps {
             let now = begin + Duration::from_secs(second);
             doubt.steps(now, T);
@@ -114,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_doubt_that_has_passed_does_not_count_for_the_next_one() {
-        let (begin, mut doubt) = (Instant::now(), Doubt::default());
+        let (begin, mut doubt) = (clock::now(), Doubt::default());
         assert!(!doubt.has_lasted(begin, T) && doubt.has_lasted(begin + T, T));
         doubt.ends();
         assert!(!doubt.has_lasted(begin + T, T));

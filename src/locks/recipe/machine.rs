@@ -1,12 +1,9 @@
 //! The contender as a plain state machine: (state, input, view) -> (state, next request or pause).
 
-use std::{
-    collections::HashSet,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use crate::{
-    base::paths::name_of,
+    base::{collections::HashSet, paths::name_of},
     framework::held::certainty::{Certainty, Evidence, Needs},
     locks::{
         options::wait_strategy::WaitStrategy,

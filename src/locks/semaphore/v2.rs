@@ -6,10 +6,11 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use crate::{
+    base::clock,
     error::{Error, LostReason, Result},
     framework::{
         client::core::CuratorFramework,
@@ -211,7 +212,7 @@ impl InterProcessSemaphoreV2 {
         self.check_count(count)?;
         self.client().core.check_open()?;
         // The wait begins before the queue, which is only a part of it.
-        let wait = Wait { since: Some(Instant::now()), ..Wait::of(options) };
+        let wait = Wait { since: Some(clock::now()), ..Wait::of(options) };
         self.leases.observed("semaphore", Vec::as_slice, || self.enter(count, wait))
     }
 

@@ -6,10 +6,8 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::Mutex;
-
 use crate::{
-    base::{paths::ServerPath, unlocked::drop_unlocked},
+    base::{paths::ServerPath, sync::Mutex, unlocked::drop_unlocked},
     error::{Error, Meaning, Result},
     framework::{
         client::{
@@ -508,4 +506,5 @@ impl<T> VersionedValue<T> {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
+#[allow(clippy::disallowed_methods, reason = "real threads, in real time")]
 mod tests;

@@ -23,7 +23,7 @@ fn listeners_hear_of_values_in_the_order_in_which_they_were_accepted() {
     const VALUES: i32 = 20_000;
     let (client, session) = client();
     let count = SharedCount::new(&client, "/c", 0).unwrap();
-    let (tell, told) = crossbeam_channel::unbounded();
+    let (tell, told) = crate::base::channel::unbounded();
     count.add_listener(move |value| tell.send(value).unwrap_or_default());
     let session: Arc<dyn Session> = session;
     let next = AtomicI32::new(1);
@@ -54,20 +54,20 @@ fn what_is_put_off_is_asked_again_once_for_whatever_needed_it_most() {
     let (client, session) = client();
     let count = SharedCount::new(&client, "/c", 5).unwrap();
     count.shared.state.lock().life = CuratorFrameworkState::Started;
-    let (tell, told) = crossbeam_channel::unbounded();
+    let (tell, told) = crate::base::channel::unbounded();
     count.add_listener(move |value| tell.send(value).unwrap_or_default());
     count.shared.refresh(Occasion::Connection);
     count.shared.refresh(Occasion::Change);
     for asked in [4, 2, 2] {
         assert_eq!(session.submissions.lock().len(), asked);
         // No timer comes in between.
-        let (go, gate) = crossbeam_channel::bounded::<()>(0);
+        let (go, gate) = crate::base::channel::bounded::<()>(0);
         client.core.run_later(Duration::ZERO, move || gate.recv().unwrap_or_default());
         for _ in 0..asked {
             session.answer(Err(SessionError::Server(ErrorCode::ThrottledOp)));
         }
         // Behind whatever has been planned.
-        let (pass, passed) = crossbeam_channel::bounded(1);
+        let (pass, passed) = crate::base::channel::bounded(1);
         client.core.run_later(AFTER_REFUSAL, move || pass.send(()).unwrap_or_default());
         drop(go);
         passed.recv_timeout(Duration::from_secs(20)).unwrap();

@@ -8,11 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
-
-use crate::session::{
-    api::{Reply, Session, Submission, Ticket},
-    servers::connect_string::ConnectString,
+use crate::{
+    base::sync::Mutex,
+    session::{
+        api::{Reply, Session, Submission, Ticket},
+        servers::connect_string::ConnectString,
+    },
 };
 
 /// Connected, but not known to be valid until any time.

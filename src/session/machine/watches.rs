@@ -1,13 +1,13 @@
 //! The znodes that this session watches, for which watchers, and the requests that this takes.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
-use crate::proto::{
-    request::Request,
-    types::{EventType, WatchTable},
+use crate::{
+    base::collections::HashMap,
+    proto::{
+        request::Request,
+        types::{EventType, WatchTable},
+    },
 };
 
 /// The stage of one watcher's registration.
@@ -46,7 +46,7 @@ pub(crate) struct Watches<W> {
 
 impl<W: Clone> Watches<W> {
     pub(crate) fn new() -> Self {
-        Watches { nodes: HashMap::new(), by_ticket: BTreeMap::new() }
+        Watches { nodes: HashMap::default(), by_ticket: BTreeMap::new() }
     }
 
     /// Books a watch whose request is being submitted.

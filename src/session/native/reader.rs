@@ -6,10 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, Sender};
-
 use super::shared::{SessionShared, does_not_take};
 use crate::{
+    base::{
+        channel::{Receiver, Sender},
+        clock,
+    },
     proto::{connect::ConnectResponse, error::ProtoError, frame::FrameBuffer},
     session::{
         servers::{
@@ -60,9 +62,9 @@ impl ReaderThread {
                 }
                 NextTry::Try { host, address, limit } => match self.connect(&host, address, limit) {
                     Ok((reader, buffer)) => {
-                        let since = Instant::now();
+                        let since = clock::now();
                         self.serve(reader, buffer);
-                        rotation.connection_ended(since.elapsed());
+                        rotation.connection_ended(clock::since(since));
                     }
                     Err(error) => {
                         log::debug!("{host} ({address}) does not take the session: {error}");
@@ -74,11 +76,11 @@ impl ReaderThread {
     }
 
     fn is_over(&self) -> bool {
-        self.shared.state.lock().machine.is_over(Instant::now())
+        self.shared.state.lock().machine.is_over(clock::now())
     }
 
     fn pause(&self, pause: Duration) {
-        let until = Instant::now() + pause;
+        let until = clock::now() + pause;
         let leaves_at = self.shared.state.lock().machine.leaves_at();
         // The wake-up, a time-out: either way the loop looks at the state.
         let _ = self.pauses.recv_deadline(leaves_at.map_or(until, |at| until.min(at)));
@@ -91,10 +93,10 @@ impl ReaderThread {
         address: std::net::SocketAddr,
         limit: Duration,
     ) -> io::Result<(Box<dyn ReadHalf>, FrameBuffer)> {
-        let deadline = Instant::now() + limit;
+        let deadline = clock::now() + limit;
         let Connection { mut reader, mut writer, stream } =
             self.shared.transport.connect(host, address, limit, &|| self.is_over())?;
-        let sent = Instant::now();
+        let sent = clock::now();
         let request = {
             let mut state = self.shared.state.lock();
             if state.machine.is_over(sent) {
@@ -124,7 +126,7 @@ impl ReaderThread {
             if let Some(frame) = buffer.next_frame().map_err(no_server)? {
                 return ConnectResponse::decode(frame).map_err(no_server);
             }
-            let now = Instant::now();
+            let now = clock::now();
             if now >= deadline || self.is_over() {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, SILENT));
             }
@@ -142,7 +144,7 @@ impl ReaderThread {
         // The half goes in under a number that is not current yet, so no thread writes before the machine says so.
         let number = self.shared.state.lock().machine.next_connection();
         *self.shared.writer.lock() = Some((number, half));
-        let taken = self.shared.input(|machine, actions| machine.connected(response, sent, Instant::now(), actions));
+        let taken = self.shared.input(|machine, actions| machine.connected(response, sent, clock::now(), actions));
         if taken.is_err() {
             *self.shared.writer.lock() = None;
         }
@@ -181,7 +183,7 @@ impl ReaderThread {
     /// that waits for several replies is woken once.
     fn take_frames(&self, buffer: &mut FrameBuffer) -> io::Result<()> {
         self.shared.input(|machine, actions| {
-            let now = Instant::now();
+            let now = clock::now();
             loop {
                 match buffer.next_frame() {
                     Ok(Some(frame)) => machine.frame(frame, now, actions).map_err(invalid_data)?,
@@ -200,7 +202,7 @@ impl ReaderThread {
 
     /// How long this thread may wait now; `None` if the session is over.
     fn keep_timers(&self) -> io::Result<Option<Duration>> {
-        let now = Instant::now();
+        let now = clock::now();
         let (mut next_timer, is_over) = {
             let state = self.shared.state.lock();
             (state.machine.next_timer(), state.machine.is_over(now))

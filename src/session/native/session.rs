@@ -9,9 +9,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{RecvTimeoutError, TryRecvError, bounded};
-use parking_lot::Mutex;
-
 use super::{
     reader::ReaderThread,
     shared::{Guarded, SessionShared, millis},
@@ -19,7 +16,12 @@ use super::{
 #[cfg(feature = "tls")]
 use crate::session::transport::tls::Tls;
 use crate::{
-    base::threads::spawn,
+    base::{
+        channel::{RecvTimeoutError, TryRecvError, bounded},
+        clock,
+        sync::Mutex,
+        threads::spawn,
+    },
     error::Result,
     session::{
         api::{Session, SessionConfig, SessionError, SessionFactory, SessionObserver, Submission, Ticket},
@@ -45,19 +47,19 @@ const LEAVE_TIME: Duration = Duration::from_secs(1);
 /// Observer and watchers are called without a lock, in the order of the actions of one input. The reader thread carries
 /// out the actions of a read before it reads on, so all that the servers bring about, session events too, comes in the
 /// order in which it happened.
-pub(super) struct NativeSession {
+pub(crate) struct NativeSession {
     shared: Arc<SessionShared>,
 }
 
 impl NativeSession {
-    pub(super) fn open(
+    pub(crate) fn open(
         config: &SessionConfig,
         transport: Arc<dyn Transport>,
         observer: SessionObserver,
     ) -> Result<Arc<dyn Session>> {
         let (wake, pauses) = bounded(1);
         let (alive, done) = bounded(0);
-        let born = Instant::now();
+        let born = clock::now();
         let machine = Machine::new(config.clone(), born);
         let timeout_ms = AtomicU64::new(millis(machine.timeout()));
         let shared = Arc::new(SessionShared {
@@ -116,7 +118,7 @@ impl Drop for NativeSession {
         // The session has no user any more: the thread closes it if a server is at hand. An abandoned one is on its way
         // already, and takes the time that needs.
         if !self.is_ended() {
-            self.shared.leave(SessionError::Closed, Instant::now() + LEAVE_TIME);
+            self.shared.leave(SessionError::Closed, clock::now() + LEAVE_TIME);
         }
     }
 }
@@ -187,17 +189,17 @@ impl Session for NativeSession {
     }
 
     fn abandon(&self) {
-        let until = Instant::now() + self.timeout() * LEAVE_WITHIN;
+        let until = clock::now() + self.timeout() * LEAVE_WITHIN;
         self.shared.leave(SessionError::Expired, until);
     }
 
     fn close(&self, deadline: Instant) {
         // A caller that does not wait wants the session closed, too, and not to expire with its znodes in the way of others.
-        let until = deadline.max(Instant::now() + LEAVE_TIME);
+        let until = deadline.max(clock::now() + LEAVE_TIME);
         self.shared.leave(SessionError::Closed, until);
         // Nothing is ever sent on it: the channel ends when the reader thread does.
         let timed_out = self.shared.done.recv_deadline(deadline) == Err(RecvTimeoutError::Timeout);
-        if timed_out && Instant::now() >= until {
+        if timed_out && clock::now() >= until {
             // The reader thread finds that there is no time left.
             self.shared.state.lock().hang_up();
         }
@@ -205,4 +207,5 @@ impl Session for NativeSession {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "real threads, in real time")]
 mod tests;

@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    net::{Shutdown, TcpStream},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc,
@@ -11,17 +10,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, Sender};
-use parking_lot::Mutex;
-
-use crate::session::{
-    api::{SessionConfig, SessionError, SessionObserver},
-    machine::{
-        Machine,
-        actions::{Action, carry_out},
+use crate::{
+    base::{
+        channel::{Receiver, Sender},
+        clock,
+        sync::Mutex,
+        threads::start,
     },
-    servers::connect_string::ConnectString,
-    transport::{Transport, WriteHalf},
+    session::{
+        api::{SessionConfig, SessionError, SessionObserver},
+        machine::{
+            Machine,
+            actions::{Action, carry_out},
+        },
+        servers::connect_string::ConnectString,
+        transport::{Stream, Transport, WriteHalf},
+    },
 };
 
 /// How long a thread that submits, or the one that reads, writes at most: its own requests and those of others. A
@@ -34,7 +38,7 @@ pub(super) struct Guarded {
     /// which it found nothing more, so a request is either seen by it or written by the thread that submitted it.
     pub(super) writing: bool,
     /// The connection that there is, or that a server may still refuse.
-    pub(super) stream: Option<Arc<TcpStream>>,
+    pub(super) stream: Option<Arc<dyn Stream>>,
 }
 
 pub(super) struct SessionShared {
@@ -66,8 +70,7 @@ impl Guarded {
     /// Ends the connection: both halves fail at once. The reader thread sees the end of the stream and does the rest.
     pub(super) fn hang_up(&self) {
         if let Some(stream) = &self.stream {
-            // An error means that the peer was faster.
-            let _ = stream.shutdown(Shutdown::Both);
+            stream.shut_down();
         }
     }
 }
@@ -109,13 +112,13 @@ impl SessionShared {
 
     /// Writes for a while, and leaves the rest to another thread. The caller has set `writing`.
     fn write(self: &Arc<Self>, output: Output) {
-        let until = Instant::now() + LONGEST_WRITE;
+        let until = clock::now() + LONGEST_WRITE;
         let Some(rest) = self.write_until(output, Some(until)) else { return };
         let (shared, connection) = (self.clone(), rest.connection);
-        let spawned = std::thread::Builder::new().name("zk-session-writer".into()).spawn(move || {
+        let started = start("zk-session-writer", move || {
             shared.write_until(rest, None);
         });
-        if let Err(error) = spawned {
+        if let Err(error) = started {
             let mut state = self.state.lock();
             state.writing = false;
             self.write_failed(&mut state, connection, &error);
@@ -135,7 +138,7 @@ impl SessionShared {
                 self.write_failed(&mut state, output.connection, &error);
             }
             output = take_output(&mut state)?;
-            if until.is_some_and(|until| Instant::now() >= until) {
+            if until.is_some_and(|until| clock::now() >= until) {
                 return Some(output);
             }
         }
@@ -166,7 +169,7 @@ impl SessionShared {
     pub(super) fn leave(self: &Arc<Self>, error: SessionError, until: Instant) {
         self.input(|machine, actions| machine.leave(error, until, actions));
         let state = self.state.lock();
-        if state.machine.is_over(Instant::now()) {
+        if state.machine.is_over(clock::now()) {
             // There is nothing to close at a server, but the reader thread may wait for one.
             state.hang_up();
         }
@@ -191,7 +194,7 @@ fn take_output(state: &mut Guarded) -> Option<Output> {
     let mut bytes = Vec::new();
     state.machine.take_output(&mut bytes);
     state.writing = true;
-    let deadline = Instant::now() + state.machine.timeout() / 3;
+    let deadline = clock::now() + state.machine.timeout() / 3;
     Some(Output { bytes, connection: state.machine.connection(), deadline })
 }
 

@@ -2,17 +2,20 @@
 //! that has little time left.
 
 use std::{
-    collections::HashMap,
     io,
     net::{IpAddr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
-use parking_lot::Mutex;
-
 use super::connect_errors::ConnectErrors;
+use crate::base::{
+    channel::{Receiver, RecvTimeoutError, bounded},
+    clock,
+    collections::HashMap,
+    sync::Mutex,
+    threads::start,
+};
 
 /// How long a round waits for the look-ups that it has begun, all together.
 const LOOK_UP_LIMIT: Duration = Duration::from_secs(1);
@@ -67,7 +70,7 @@ struct LookUp {
 
 impl Names {
     pub(crate) fn new(resolve: Resolve, known: Arc<KnownAddresses>) -> Names {
-        Names { resolve, under_way: HashMap::new(), known }
+        Names { resolve, under_way: HashMap::default(), known }
     }
 
     /// The current addresses of the servers, or if they do not come in time, the last known ones. Notes which names have
@@ -96,15 +99,15 @@ impl Names {
     }
 
     fn begin(&mut self, host: &(String, u16)) {
-        let asked = Instant::now();
+        let asked = clock::now();
         let (sender, answer) = bounded(1);
         let (resolve, name) = (self.resolve.clone(), host.clone());
         let run = move || {
             // The receiver may be gone.
             let _ = sender.send(resolve(&name.0, name.1));
         };
-        match std::thread::Builder::new().name("zk-resolver".into()).spawn(run) {
-            Ok(_) => _ = self.under_way.insert(host.clone(), LookUp { asked, answer }),
+        match start("zk-resolver", run) {
+            Ok(()) => _ = self.under_way.insert(host.clone(), LookUp { asked, answer }),
             Err(error) => log::warn!("no thread to resolve {}: {error}", host.0),
         }
     }
@@ -143,6 +146,7 @@ fn literal(host: &(String, u16)) -> Option<SocketAddr> {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+#[allow(clippy::disallowed_methods, reason = "real threads, in real time")]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -175,7 +179,7 @@ mod tests {
     #[test]
     fn a_name_that_hangs_holds_up_one_round_and_is_looked_up_once() {
         let machine = Machine::watch();
-        let (answers, gate) = crossbeam_channel::unbounded::<()>();
+        let (answers, gate) = crate::base::channel::unbounded::<()>();
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
         let mut names = names(move |name, port| {
@@ -186,10 +190,10 @@ mod tests {
             Ok(vec![SocketAddr::new([127, 0, 0, 9].into(), port)])
         });
         let hosts = hosts(&["slow", "fast"]);
-        let begin = Instant::now();
+        let begin = clock::now();
         assert_eq!(found(&mut names, &hosts), ["fast=127.0.0.9:7"]);
         machine.assert_at_most("one round", since(begin), LOOK_UP_LIMIT + Duration::from_millis(500));
-        let begin = Instant::now();
+        let begin = clock::now();
         for _ in 0..5 {
             assert_eq!(found(&mut names, &hosts), ["fast=127.0.0.9:7"]);
         }
@@ -224,7 +228,7 @@ mod tests {
     fn an_answer_to_an_older_question_replaces_no_newer_one() {
         let (known, hosts) = (KnownAddresses::default(), hosts(&["zk"]));
         let address = |last: u8| vec![SocketAddr::new([127, 0, 0, last].into(), 7)];
-        let (earlier, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
+        let (earlier, later) = (clock::now(), clock::now() + Duration::from_secs(1));
         for (asked, answer, expected) in [(earlier, 1, 1), (later, 2, 2), (earlier, 3, 2), (later, 4, 4)] {
             known.learn(&hosts[0], asked, &address(answer));
             assert_eq!(known.of(&hosts[0]), address(expected));

@@ -8,7 +8,7 @@ pub(crate) mod tls_config;
 
 use std::{
     io,
-    net::{SocketAddr, TcpStream, ToSocketAddrs},
+    net::{SocketAddr, ToSocketAddrs},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -16,6 +16,7 @@ use std::{
 /// Opens connections.
 pub(crate) trait Transport: Send + Sync + 'static {
     /// The addresses of a host; called on a thread of its own, as it may block for long.
+    #[expect(clippy::disallowed_methods, reason = "a transport")]
     fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         Ok((host, port).to_socket_addrs()?.collect())
     }
@@ -35,8 +36,13 @@ pub(crate) trait Transport: Send + Sync + 'static {
 pub(crate) struct Connection {
     pub(crate) reader: Box<dyn ReadHalf>,
     pub(crate) writer: Box<dyn WriteHalf>,
-    /// Shut down, it fails both halves at once, from any thread.
-    pub(crate) stream: Arc<TcpStream>,
+    pub(crate) stream: Arc<dyn Stream>,
+}
+
+/// What both halves go through.
+pub(crate) trait Stream: Send + Sync {
+    /// Fails both halves at once, from any thread.
+    fn shut_down(&self);
 }
 
 /// The half of the thread that reads.

@@ -3,12 +3,13 @@
 use std::{
     io,
     io::{Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::{Shutdown, SocketAddr, TcpStream},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use super::{Connection, ReadHalf, Transport, WriteHalf};
+use super::{Connection, ReadHalf, Stream, Transport, WriteHalf};
+use crate::base::clock;
 
 /// Connecting takes no longer than this, whatever time is left for the handshake. A network that swallows packets makes
 /// the system ask again after 1, 3, 7, 15 s: one that has healed would be noticed that much later. A new attempt asks
@@ -27,11 +28,19 @@ impl Transport for Tcp {
         limit: Duration,
         _is_over: &dyn Fn() -> bool,
     ) -> io::Result<Connection> {
+        #[expect(clippy::disallowed_methods, reason = "a transport")]
         let stream = TcpStream::connect_timeout(&address, limit.clamp(Duration::from_millis(1), CONNECT_LIMIT))?;
         stream.set_nodelay(true)?;
         let stream = Arc::new(stream);
         let half = || Box::new(TcpHalf { stream: stream.clone(), timeout: Duration::MAX });
         Ok(Connection { reader: half(), writer: half(), stream })
+    }
+}
+
+impl Stream for TcpStream {
+    fn shut_down(&self) {
+        // An error means that the peer was faster.
+        let _ = self.shutdown(Shutdown::Both);
     }
 }
 
@@ -80,14 +89,14 @@ impl WriteHalf for TcpHalf {
             return Ok(0);
         }
         loop {
-            self.set_timeout(until.saturating_duration_since(Instant::now()), TcpStream::set_write_timeout)?;
+            self.set_timeout(until.saturating_duration_since(clock::now()), TcpStream::set_write_timeout)?;
             match (&*self.stream).write(bytes.get(written..).unwrap_or_default()) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => written += count,
                 Err(error) if is_timeout(&error) => {}
                 Err(error) => return Err(error),
             }
-            if written >= bytes.len() || Instant::now() >= until {
+            if written >= bytes.len() || clock::now() >= until {
                 return Ok(written);
             }
         }
@@ -100,6 +109,7 @@ fn is_timeout(error: &io::Error) -> bool {
 
 #[cfg(all(test, feature = "testing"))]
 #[allow(clippy::unwrap_used)]
+#[allow(clippy::disallowed_methods, reason = "real threads, in real time")]
 mod tests {
     use socket2::{Domain, Socket, Type};
 
@@ -117,7 +127,7 @@ mod tests {
         let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(200));
         let queue: Vec<_> = std::iter::from_fn(|| connect().ok()).take(100).collect();
         assert!(queue.len() < 100, "its queue has no end");
-        let begin = Instant::now();
+        let begin = clock::now();
         let error = Tcp.connect("", address, Duration::from_secs(15), &|| false).err().unwrap();
         machine.assert_at_most("gave up", since(begin), CONNECT_LIMIT + Duration::from_millis(500));
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);

@@ -8,10 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
 use rustls::{ClientConfig, ClientConnection, pki_types::ServerName};
 
 use super::{Connection, ReadHalf, Transport, WriteHalf, hung_up, invalid_data, tcp::Tcp};
+use crate::base::{clock, sync::Mutex};
 
 /// How much is encrypted at a time, and how much is read from the socket at a time.
 const CHUNK: usize = 16 * 1024;
@@ -42,7 +42,7 @@ impl Transport for Tls {
         limit: Duration,
         is_over: &dyn Fn() -> bool,
     ) -> io::Result<Connection> {
-        let deadline = Instant::now() + limit;
+        let deadline = clock::now() + limit;
         let name = ServerName::try_from(host.to_owned()).map_err(invalid_data)?;
         let mut tls = ClientConnection::new(self.config.clone(), name).map_err(invalid_data)?;
         let Connection { mut reader, mut writer, stream } = Tcp.connect(host, address, limit, is_over)?;
@@ -69,7 +69,7 @@ fn shake_hands(
         if !tls.is_handshaking() {
             return Ok(());
         }
-        let timeout = deadline.saturating_duration_since(Instant::now()).min(LOOK);
+        let timeout = deadline.saturating_duration_since(clock::now()).min(LOOK);
         if timeout.is_zero() || is_over() {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to the TLS handshake"));
         }
@@ -115,14 +115,14 @@ struct TlsReader {
 
 impl ReadHalf for TlsReader {
     fn read(&mut self, buffer: &mut [u8], timeout: Duration) -> io::Result<Option<usize>> {
-        let now = Instant::now();
+        let now = clock::now();
         let until = now.checked_add(timeout).unwrap_or(now);
         let mut is_over = false;
         loop {
             if let Some(count) = self.decrypt(buffer)? {
                 return Ok(Some(count));
             }
-            let left = until.saturating_duration_since(Instant::now());
+            let left = until.saturating_duration_since(clock::now());
             // A record that comes byte by byte must not keep the reader from its timers.
             if is_over || !self.receive(left)? {
                 return Ok(None);
@@ -190,7 +190,7 @@ impl WriteHalf for TlsWriter {
             written += std::mem::take(&mut self.chunk);
             let next = bytes.get(written..).and_then(|rest| rest.chunks(CHUNK).next());
             // Once in any case, as late as it may be.
-            match next.filter(|_| !std::mem::replace(&mut has_tried, true) || Instant::now() < until) {
+            match next.filter(|_| !std::mem::replace(&mut has_tried, true) || clock::now() < until) {
                 Some(chunk) => self.encrypt(chunk)?,
                 None => return Ok(written),
             }
@@ -235,6 +235,7 @@ fn refusal(error: rustls::Error) -> io::Error {
 
 #[cfg(all(test, feature = "testing"))]
 #[allow(clippy::unwrap_used)]
+#[allow(clippy::disallowed_methods, reason = "real threads, in real time")]
 mod tests {
     use std::{net::TcpListener, thread};
 

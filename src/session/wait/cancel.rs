@@ -1,14 +1,13 @@
 //! Cancelling a blocked call from another thread.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::Arc,
-    thread::{self, Thread},
-};
+use std::{fmt, sync::Arc};
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
-use parking_lot::Mutex;
+use crate::base::{
+    channel::{Receiver, Sender, TryRecvError, bounded},
+    collections::HashMap,
+    sync::Mutex,
+    threads::{Thread, current},
+};
 
 /// Ends a blocked call from another thread, as `Thread.interrupt` does in Java.
 ///
@@ -60,7 +59,7 @@ impl CancelToken {
     #[must_use]
     pub fn new() -> Self {
         let (alive, cancelled) = bounded(0);
-        let shared = TokenState { alive: Some(alive), wakers: HashMap::new(), registered: 0 };
+        let shared = TokenState { alive: Some(alive), wakers: HashMap::default(), registered: 0 };
         CancelToken { shared: Arc::new(Mutex::new(shared)), cancelled }
     }
 
@@ -87,7 +86,7 @@ impl CancelToken {
     /// Lets the cancellation unpark this thread. The thread must look whether the token is cancelled after this call and
     /// before it parks.
     pub(crate) fn unpark_this_thread(&self) -> Registration<'_> {
-        self.wake(Waker::Parked(thread::current()))
+        self.wake(Waker::Parked(current()))
     }
 
     /// Lets the cancellation cancel another token, too: at once if this one is cancelled already.

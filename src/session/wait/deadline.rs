@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, never, select_biased};
-
 use super::cancel::CancelToken;
+use crate::base::{
+    channel::{Receiver, never, select_biased},
+    clock,
+};
 
 /// The bounds of a wait: a deadline and a cancel token.
 #[derive(Debug, Clone, Copy, Default)]
@@ -37,7 +39,7 @@ impl<'a> WaitBound<'a> {
     pub(crate) fn is_over(&self) -> Option<WaitEnd> {
         if self.is_cancelled() {
             Some(WaitEnd::Cancelled)
-        } else if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        } else if self.deadline.is_some_and(|deadline| clock::now() >= deadline) {
             Some(WaitEnd::Deadline)
         } else {
             None
@@ -53,7 +55,7 @@ impl<'a> WaitBound<'a> {
         // Nothing is ever sent there: the channel ends.
         let cancelled = self.cancel.map_or(&never, CancelToken::signal);
         // A time beyond what the clock can count has no end.
-        let time = self.deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+        let time = self.deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(clock::now()));
         select_biased! {
             recv(channel) -> message => message.map_err(|_| WaitEnd::Deadline),
             recv(cancelled) -> _ => Err(WaitEnd::Cancelled),

@@ -5,13 +5,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
-
 use super::{
     deadline::{WaitBound, WaitEnd},
     reply_slot::{ReplySlot, reply_slot},
 };
 use crate::{
+    base::{clock, sync::Mutex},
     proto::request::Request,
     session::api::{OnReply, Reply, Session, Submission, Ticket, Watcher},
 };
@@ -147,7 +146,7 @@ pub(crate) fn submit(
             Submission { request, watcher, on_reply }
         })
         .collect();
-    let submitted = Instant::now();
+    let submitted = clock::now();
     let tickets = session.submit(batch);
     tickets
         .into_iter()
@@ -162,11 +161,12 @@ pub(crate) fn submit(
 /// Submits one request.
 pub(crate) fn submit_one(session: &Arc<dyn Session>, request: Request) -> Pending {
     let (on_reply, reply) = on_reply();
-    let submitted = Instant::now();
+    let submitted = clock::now();
     let tickets = session.submit(vec![Submission { request, watcher: None, on_reply }]);
     let ticket = tickets.first().copied().unwrap_or(Ticket(0));
     Pending { session: session.clone(), ticket, reply, submitted, is_settled: false }
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "real threads, in real time")]
 mod tests;

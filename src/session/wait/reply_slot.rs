@@ -2,19 +2,20 @@
 //!
 //! Not a channel: the thread that was just woken would have to wait for the channel's locks.
 
-use std::{
-    sync::Arc,
-    thread::{self, Thread},
-    time::Instant,
-};
-
-use parking_lot::Mutex;
+use std::sync::Arc;
 
 use super::{
     cancel::CancelToken,
     deadline::{WaitBound, WaitEnd},
 };
-use crate::session::api::Reply;
+use crate::{
+    base::{
+        clock,
+        sync::Mutex,
+        threads::{Thread, current, park, park_timeout},
+    },
+    session::api::Reply,
+};
 
 enum Slot<T> {
     Empty,
@@ -96,12 +97,12 @@ impl<T> ReplySlot<T> {
                         *state = Slot::Empty;
                         return over;
                     }
-                    Slot::Empty | Slot::Waiting(_) => *state = Slot::Waiting(thread::current()),
+                    Slot::Empty | Slot::Waiting(_) => *state = Slot::Waiting(current()),
                 }
             }
             match bound.deadline {
-                Some(deadline) => thread::park_timeout(deadline.saturating_duration_since(Instant::now())),
-                None => thread::park(),
+                Some(deadline) => park_timeout(deadline.saturating_duration_since(clock::now())),
+                None => park(),
             }
         }
     }
@@ -110,8 +111,9 @@ impl<T> ReplySlot<T> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    #![allow(clippy::disallowed_methods, reason = "real threads, in real time")]
 
-    use std::time::Duration;
+    use std::{thread, time::Duration};
 
     use super::*;
     use crate::proto::response::Response;
@@ -120,7 +122,7 @@ mod tests {
     const MOMENT: Duration = Duration::from_millis(20);
 
     fn long() -> WaitBound<'static> {
-        WaitBound::at(Instant::now() + LONG)
+        WaitBound::at(clock::now() + LONG)
     }
 
     #[test]
@@ -164,7 +166,7 @@ mod tests {
     #[test]
     fn a_wait_that_was_stopped_can_be_taken_up_again() {
         let (sender, slot) = reply_slot::<Reply>();
-        assert_eq!(slot.wait(WaitBound::at(Instant::now() + MOMENT)).unwrap_err(), WaitEnd::Deadline);
+        assert_eq!(slot.wait(WaitBound::at(clock::now() + MOMENT)).unwrap_err(), WaitEnd::Deadline);
         let token = CancelToken::new();
         thread::scope(|scope| {
             scope.spawn(|| {

@@ -30,7 +30,9 @@ impl Ensemble {
             let server = &mut self.servers[index];
             (server.accepted_epoch, server.current_epoch, server.tree.zxid) = (1, 1, first_zxid(1));
             if index != leader {
-                server.role = Role::Following(Following { serves: true, ..Following::new(leader, Duration::ZERO) });
+                let mut following = Following::new(leader, Duration::ZERO);
+                following.serves = true;
+                server.role = Role::Following(following);
                 self.opens(index);
                 let sync_limit = self.config.sync_limit;
                 self.leading(leader).unwrap().adopt(index, sync_limit, true);

@@ -284,7 +284,7 @@ impl Ensemble {
 
 fn is_left(tree: &Tree, path: &str, time: i64) -> bool {
     let Some(node) = tree.node(path).filter(|node| node.children.is_empty()) else { return false };
-    match tree.kind(node) {
+    match node.kind {
         Kind::Container => node.created > 0,
         Kind::Ttl(ttl) => time - node.mtime > ttl,
         _ => false,

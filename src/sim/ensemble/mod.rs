@@ -7,7 +7,7 @@
 //! `reads` answers. `election` finds a leader, `tracker` keeps the sessions, `faults` and `admin` are what a test does to it,
 //! `looks` what it may see.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+#![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 mod acl;
 mod admin;
@@ -134,8 +134,7 @@ impl Ensemble {
     /// All servers run, and one of them leads.
     pub(crate) fn new(config: EnsembleConfig, seed: u64) -> Ensemble {
         let mut random = fastrand::Rng::with_seed(seed);
-        let extended_types = config.extended_types;
-        let server = |index| Server::new(index, random.i64(0..1 << 40), extended_types);
+        let server = |index| Server::new(index, random.i64(0..1 << 40));
         let servers = (0..config.servers).map(server).collect();
         let tick = u64::try_from(config.tick.as_micros()).unwrap();
         let phases = (0..config.servers).map(|_| Duration::from_micros(random.u64(0..tick))).collect();

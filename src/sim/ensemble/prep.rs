@@ -10,7 +10,7 @@ use super::{
     acl::{self, Id},
     code, paths,
     tracker::Tracker,
-    tree::{self, Kind, Node, Tree},
+    tree::{Kind, Node, Tree},
     txn::{Create, Txn},
     wire::{Call, NewNode},
 };
@@ -33,7 +33,7 @@ struct Meta {
     version: i32,
     created: i32,
     aversion: i32,
-    owner: i64,
+    kind: Kind,
     children: i32,
 }
 
@@ -44,7 +44,7 @@ impl From<&Node> for Meta {
             version: node.version,
             created: node.created,
             aversion: node.aversion,
-            owner: node.owner,
+            kind: node.kind,
             children: i32::try_from(node.children.len()).unwrap(),
         }
     }
@@ -132,10 +132,6 @@ impl Prep<'_> {
         }
     }
 
-    fn kind(&self, owner: i64) -> Kind {
-        Kind::of(owner, self.extended_types)
-    }
-
     fn may(&self, acl: &[Acl], perms: i32) -> Result<(), i32> {
         if acl::may(acl, perms, self.ids) { Ok(()) } else { Err(code::NO_AUTH) }
     }
@@ -160,7 +156,7 @@ impl Prep<'_> {
         if self.node(&path).is_ok() {
             return Err(code::NODE_EXISTS);
         }
-        if self.kind(parent.owner) == Kind::Ephemeral {
+        if matches!(parent.kind, Kind::Ephemeral(_)) {
             return Err(code::NO_CHILDREN_FOR_EPHEMERALS);
         }
         parent.created = parent.created.wrapping_add(1);
@@ -168,11 +164,11 @@ impl Prep<'_> {
         let created = parent.created;
         self.outstanding.push(self.zxid, parent_path, Some(parent));
         // The kind in the making goes by the flags, the znode that is made by the operation.
-        let under_way = self.owner_of(if flags == 4 { op::CREATE_CONTAINER } else { new.op }, new);
-        let meta = Meta { acl: acl.clone(), version: 0, created: 0, aversion: 0, owner: under_way, children: 0 };
+        let under_way = self.kind_of(if flags == 4 { op::CREATE_CONTAINER } else { new.op }, new);
+        let meta = Meta { acl: acl.clone(), version: 0, created: 0, aversion: 0, kind: under_way, children: 0 };
         self.outstanding.push(self.zxid, &path, Some(meta));
-        let owner = self.owner_of(new.op, new);
-        Ok(Txn::Create(Create { path, data: new.data.clone(), acl, owner, created }))
+        let kind = self.kind_of(new.op, new);
+        Ok(Txn::Create(Create { path, data: new.data.clone(), acl, kind, created }))
     }
 
     fn check_mode(&self, new: &NewNode) -> Result<(), i32> {
@@ -181,19 +177,19 @@ impl Prep<'_> {
             Err(code::BAD_ARGUMENTS)
         } else if is_ttl && !self.extended_types {
             Err(code::UNIMPLEMENTED)
-        } else if if is_ttl { Kind::ttl_owner(new.ttl).is_none() } else { new.ttl >= 0 } {
+        } else if if is_ttl { Kind::ttl(new.ttl).is_none() } else { new.ttl >= 0 } {
             Err(code::BAD_ARGUMENTS)
         } else {
             Ok(())
         }
     }
 
-    fn owner_of(&self, op_code: i32, new: &NewNode) -> i64 {
+    fn kind_of(&self, op_code: i32, new: &NewNode) -> Kind {
         match op_code {
-            op::CREATE_CONTAINER => tree::CONTAINER,
-            op::CREATE_TTL => Kind::ttl_owner(new.ttl).unwrap_or(0),
-            _ if matches!(new.flags, 1 | 3) => self.session,
-            _ => 0,
+            op::CREATE_CONTAINER => Kind::Container,
+            op::CREATE_TTL => Kind::ttl(new.ttl).unwrap_or_default(),
+            _ if matches!(new.flags, 1 | 3) => Kind::Ephemeral(self.session),
+            _ => Kind::Persistent,
         }
     }
 
@@ -223,7 +219,7 @@ impl Prep<'_> {
         if node.children > 0 {
             return Err(code::NOT_EMPTY);
         }
-        if self.kind(node.owner) == Kind::Ephemeral {
+        if matches!(node.kind, Kind::Ephemeral(_)) {
             return Err(code::BAD_VERSION);
         }
         let parent = self.node(parent_path)?;
@@ -260,7 +256,7 @@ impl Prep<'_> {
         let node = self.node(path)?;
         self.may(&node.acl, perms::READ)?;
         next_version(node.version, version)?;
-        Ok(Txn::Check { path: path.to_owned() })
+        Ok(Txn::Check)
     }
 
     fn multi(&mut self, calls: &[Call]) -> Txn {
@@ -293,7 +289,7 @@ impl Prep<'_> {
         for change in &self.outstanding.changes {
             match &change.node {
                 None => paths.retain(|path| *path != change.path),
-                Some(node) if node.owner == self.session && !paths.contains(&change.path) => {
+                Some(node) if node.kind == Kind::Ephemeral(self.session) && !paths.contains(&change.path) => {
                     paths.push(change.path.clone());
                 }
                 Some(_) => {}

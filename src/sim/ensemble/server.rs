@@ -79,14 +79,14 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(index: usize, first_session: i64, extended_types: bool) -> Server {
+    pub(super) fn new(index: usize, first_session: i64) -> Server {
         let number = i64::try_from(index + 1).unwrap();
         Server {
             is_up: true,
             life: 0,
             is_paused: false,
             missed: Vec::new(),
-            tree: Tree::new(extended_types),
+            tree: Tree::new(),
             log: VecDeque::new(),
             durable: 0,
             accepted_epoch: 0,

@@ -5,35 +5,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{code, paths, txn::Create};
 use crate::proto::types::{Acl, Stat};
 
-/// The `ephemeralOwner` of a container.
-pub(super) const CONTAINER: i64 = i64::MIN;
-/// The first byte of a TTL znode's `ephemeralOwner`, and the bits of its time in milliseconds.
-const TTL: i64 = 0xff << 56;
-const TTL_BITS: i64 = 0xff_ffff_ffff;
+/// The longest time of a TTL znode, in milliseconds: what has room beside the mark of its kind.
+const LONGEST_TTL: i64 = 0xff_ffff_ffff;
 
-/// A znode's kind as its owner tells it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+/// What ends a znode, apart from a delete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Kind {
+    #[default]
     Persistent,
-    Ephemeral,
+    /// The end of this session.
+    Ephemeral(i64),
+    /// That it was used, and is empty.
     Container,
-    /// With its time in milliseconds.
+    /// That it is empty, and nobody has changed it for so many milliseconds.
     Ttl(i64),
 }
 
 impl Kind {
-    pub(super) fn of(owner: i64, extended_types: bool) -> Kind {
-        match owner {
-            0 => Kind::Persistent,
-            _ if extended_types && owner & TTL == TTL => Kind::Ttl(owner & TTL_BITS),
-            CONTAINER => Kind::Container,
-            _ => Kind::Ephemeral,
-        }
+    /// `None`: no znode has such a time.
+    pub(super) fn ttl(time: i64) -> Option<Kind> {
+        (1..=LONGEST_TTL).contains(&time).then_some(Kind::Ttl(time))
     }
 
-    /// The owner of a TTL znode. `None`: no znode has such a time.
-    pub(super) fn ttl_owner(ttl: i64) -> Option<i64> {
-        (1..=TTL_BITS).contains(&ttl).then_some(TTL | ttl)
+    /// What clients get to see: containers and TTL znodes have no owner.
+    fn owner(self) -> i64 {
+        if let Kind::Ephemeral(session) = self { session } else { 0 }
     }
 }
 
@@ -52,10 +48,15 @@ pub(crate) struct Node {
     /// How many children were ever created; the sequence numbers are taken from it.
     pub(crate) created: i32,
     pub(crate) aversion: i32,
-    pub(crate) owner: i64,
+    pub(crate) kind: Kind,
 }
 
 impl Node {
+    /// The session of an ephemeral znode; 0 for others.
+    pub(crate) fn owner(&self) -> i64 {
+        self.kind.owner()
+    }
+
     pub(super) fn stat(&self) -> Stat {
         let children = i32::try_from(self.children.len()).unwrap();
         Stat {
@@ -67,7 +68,7 @@ impl Node {
             // Creates and deletes, of which only the creates are counted.
             cversion: self.created.wrapping_mul(2).wrapping_sub(children),
             aversion: self.aversion,
-            ephemeral_owner: self.owner,
+            ephemeral_owner: self.kind.owner(),
             data_length: i32::try_from(self.data.len()).unwrap(),
             num_children: children,
             pzxid: self.pzxid,
@@ -86,18 +87,16 @@ pub(crate) struct Tree {
     /// Sessions with their timeouts in milliseconds.
     pub(crate) sessions: BTreeMap<i64, i32>,
     pub(crate) zxid: i64,
-    extended_types: bool,
 }
 
 impl Tree {
-    pub(super) fn new(extended_types: bool) -> Tree {
+    pub(super) fn new() -> Tree {
         let mut tree = Tree {
             nodes: BTreeMap::new(),
             ephemerals: BTreeMap::new(),
             transient: BTreeSet::new(),
             sessions: BTreeMap::new(),
             zxid: 0,
-            extended_types,
         };
         let open = Node { acl: Acl::open_unsafe(), ..Node::default() };
         tree.nodes.insert(String::new(), Node { children: ["zookeeper".into()].into(), ..open.clone() });
@@ -126,10 +125,6 @@ impl Tree {
         self.ephemerals.get(&session).into_iter().flatten()
     }
 
-    pub(super) fn kind(&self, node: &Node) -> Kind {
-        Kind::of(node.owner, self.extended_types)
-    }
-
     pub(super) fn create(&mut self, create: &Create, zxid: i64, time: i64) -> Result<Stat, i32> {
         let parent = self.node_mut(paths::parent(&create.path).ok_or(code::NO_NODE)?)?;
         if !parent.children.insert(paths::name(&create.path).to_owned()) {
@@ -147,14 +142,14 @@ impl Tree {
             pzxid: zxid,
             ctime: time,
             mtime: time,
-            owner: create.owner,
+            kind: create.kind,
             ..Node::default()
         };
         let stat = node.stat();
-        match self.kind(&node) {
+        match create.kind {
             Kind::Persistent => {}
-            Kind::Ephemeral => {
-                self.ephemerals.entry(create.owner).or_default().insert(create.path.clone());
+            Kind::Ephemeral(session) => {
+                self.ephemerals.entry(session).or_default().insert(create.path.clone());
             }
             Kind::Container | Kind::Ttl(_) => {
                 self.transient.insert(create.path.clone());
@@ -170,10 +165,10 @@ impl Tree {
         parent.pzxid = zxid.max(parent.pzxid);
         let node = self.nodes.remove(path).ok_or(code::NO_NODE)?;
         self.transient.remove(path);
-        if let Some(paths) = self.ephemerals.get_mut(&node.owner) {
+        if let Some(paths) = self.ephemerals.get_mut(&node.kind.owner()) {
             paths.remove(path);
             if paths.is_empty() {
-                self.ephemerals.remove(&node.owner);
+                self.ephemerals.remove(&node.kind.owner());
             }
         }
         Ok(node)

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{ConnId, code, paths, tree::Tree, watches::Watches};
+use super::{
+    ConnId, code, paths,
+    tree::{Kind, Tree},
+    watches::Watches,
+};
 use crate::proto::types::{Acl, Stat};
 
 /// A znode to be made, as decided by the leader.
@@ -11,7 +15,7 @@ pub(crate) struct Create {
     pub(crate) path: String,
     pub(super) data: Vec<u8>,
     pub(super) acl: Vec<Acl>,
-    pub(crate) owner: i64,
+    pub(crate) kind: Kind,
     /// The parent's count of creates afterwards.
     pub(super) created: i32,
 }
@@ -32,9 +36,7 @@ pub(crate) enum Txn {
         acl: Vec<Acl>,
         version: i32,
     },
-    Check {
-        path: String,
-    },
+    Check,
     Multi(Vec<Txn>),
     /// A multi that was refused: a code for each operation.
     FailedMulti(Vec<i32>),
@@ -113,7 +115,7 @@ impl Replay<'_> {
             Txn::Delete { path } => self.delete(path, entry.zxid).map(|()| Applied::Done),
             Txn::SetData { path, data, version } => self.set_data(entry, path, data, *version),
             Txn::SetAcl { path, acl, version } => self.tree.set_acl(path, acl, *version).map(Applied::Stat),
-            Txn::Check { .. } => Ok(Applied::Done),
+            Txn::Check => Ok(Applied::Done),
             Txn::Multi(txns) => Ok(Applied::Multi(txns.iter().map(|txn| self.step(entry, txn)).collect())),
             Txn::FailedMulti(codes) => Ok(Applied::Multi(codes.iter().map(|code| Applied::Failed(*code)).collect())),
             Txn::CreateSession { timeout_ms } => {

@@ -10,7 +10,6 @@ use crate::proto::{
 };
 
 pub(super) const CREATE_SESSION: i32 = -10;
-pub(super) const NOTIFICATION: i32 = 0;
 pub(super) const CHECK_WATCHES: i32 = 17;
 pub(super) const DELETE_CONTAINER: i32 = 20;
 pub(super) const SET_WATCHES2: i32 = 105;

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::{
+    base::clock,
     framework::events::event::event_channel,
     proto::request::Request,
     session::{api::Submission, fake::stub::StubSession},
@@ -21,7 +22,7 @@ struct Rig {
 impl Rig {
     fn new() -> Rig {
         let (events, received) = event_channel();
-        Rig { cleanup: Cleanup::new(events, Arc::default()), received, desk: StubSession::new(), now: Instant::now() }
+        Rig { cleanup: Cleanup::new(events, Arc::default()), received, desk: StubSession::new(), now: clock::now() }
     }
 
     fn session(&self) -> Arc<dyn Session> {

@@ -8,7 +8,7 @@ use std::{
 
 use super::{HeldZnode, WatchState};
 use crate::{
-    base::unlocked::drop_unlocked,
+    base::{clock, unlocked::drop_unlocked},
     error::{LostReason, Meaning},
     framework::{events::event::Event, held::WATCH_AFTER},
     proto::{
@@ -139,7 +139,7 @@ impl HeldZnode {
     fn plan_to_ask_again(&self) {
         let mut inner = self.inner.lock();
         if inner.may_not_read && !inner.life.is_over() {
-            inner.asks_again = Instant::now().checked_add(self.session.timeout());
+            inner.asks_again = clock::now().checked_add(self.session.timeout());
             drop(inner);
             self.events.send(Event::Look);
         }
@@ -158,7 +158,7 @@ impl HeldZnode {
                 SessionError::Server(ErrorCode::NoAuth) => self.session.timeout(),
                 _ => WATCH_AFTER,
             };
-            inner.failed = Some((connection, Instant::now() + pause));
+            inner.failed = Some((connection, clock::now() + pause));
         }
         self.unwatched();
         // Plans a later look.
@@ -240,7 +240,7 @@ impl HeldZnode {
             return self.lose(LostReason::NodeDeleted);
         }
         let mut inner = self.inner.lock();
-        inner.failed = Some((connection, Instant::now() + WATCH_AFTER));
+        inner.failed = Some((connection, clock::now() + WATCH_AFTER));
         inner.is_asked = false;
     }
 

@@ -6,11 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
-
 use super::{HeldNode, HeldZnode, HoldParts, Life, RevocableNode, ZnodeCache};
 use crate::{
-    base::{paths::ServerPath, telemetry::counters::Counters},
+    base::{clock, paths::ServerPath, sync::Mutex, telemetry::counters::Counters},
     error::LostReason,
     framework::{
         events::event::Event,
@@ -40,7 +38,7 @@ impl HeldNode {
         znode.out.fetch_add(1, Ordering::AcqRel);
         let is_timed = znode.max_hold_time.is_some();
         // If its length does not matter, any moment of the past will do.
-        let since = if is_timed { Instant::now() } else { self.since };
+        let since = if is_timed { clock::now() } else { self.since };
         let hold = HeldNode::begin(znode, Some(tenure), number, since, revocable);
         if is_timed {
             self.znode.events.send(Event::Look);
@@ -207,7 +205,7 @@ impl HeldNode {
         most: Option<Duration>,
         give_back: impl FnOnce() + Send + 'static,
     ) {
-        let now = Instant::now();
+        let now = clock::now();
         let mut inner = self.inner.lock();
         inner.stays_until = least.map(|least| now.checked_add(least).unwrap_or(now + FAR));
         inner.ends_at = most.and_then(|most| now.checked_add(most));
@@ -220,7 +218,7 @@ impl HeldNode {
 
     /// How long its znode still has to stay after the holder has released it.
     pub(crate) fn has_to_stay(&self) -> Option<Duration> {
-        let rest = self.inner.lock().stays_until?.saturating_duration_since(Instant::now());
+        let rest = self.inner.lock().stays_until?.saturating_duration_since(clock::now());
         Some(rest).filter(|rest| !rest.is_zero())
     }
 

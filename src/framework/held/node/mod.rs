@@ -20,11 +20,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
-
 use super::{changes::HoldState, revocation::request_in, subscribers::Subscriber};
 use crate::{
-    base::{paths::ServerPath, telemetry::counters::Counters},
+    base::{paths::ServerPath, sync::Mutex, telemetry::counters::Counters},
     error::{LostReason, Result},
     framework::events::{dispatch::Dispatcher, event::EventSender, reactions::WakeUp},
     proto::types::Stat,
@@ -237,4 +235,5 @@ impl RevocableNode {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "real threads, in real time")]
 mod tests;

@@ -6,11 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, unbounded};
-
 use super::{HeldNode, HoldParts, Life};
 use crate::{
-    base::{telemetry::spans::HoldSpan, unlocked::drop_unlocked},
+    base::{
+        channel::{Receiver, unbounded},
+        clock,
+        telemetry::spans::HoldSpan,
+        unlocked::drop_unlocked,
+    },
     error::LostReason,
     framework::{
         events::event::Event,
@@ -91,7 +94,7 @@ impl HeldNode {
 
     /// Whether the hold is certain for no longer than this.
     pub(crate) fn is_near(&self, margin: Duration) -> bool {
-        let (state, valid_for) = self.standing(&self.inner.lock(), Instant::now());
+        let (state, valid_for) = self.standing(&self.inner.lock(), clock::now());
         is_within(margin, state, valid_for)
     }
 
@@ -101,7 +104,7 @@ impl HeldNode {
         let (sender, receiver) = unbounded();
         let mut inner = self.inner.lock();
         let is_over = self.is_over(&inner);
-        let state = self.state_in(&inner, Instant::now());
+        let state = self.state_in(&inner, clock::now());
         if state != HoldState::Held {
             // The receiver is right here.
             let _ = sender.send(state);
@@ -124,7 +127,7 @@ impl HeldNode {
         if !self.is_over(&inner) {
             return self.is_asked(&mut inner);
         }
-        let subscribers = self.tell_in(&mut inner, Instant::now());
+        let subscribers = self.tell_in(&mut inner, clock::now());
         drop_unlocked(inner, subscribers);
     }
 
@@ -140,7 +143,7 @@ impl HeldNode {
     /// Cancels the tokens, in this order, at [`valid_until`](Self::valid_until) at the latest. No listener delays that.
     pub(crate) fn cancel_at_the_end(self: &Arc<Self>, tokens: &[&CancelToken]) {
         let mut inner = self.inner.lock();
-        if self.valid_until_in(&inner) <= Instant::now() {
+        if self.valid_until_in(&inner) <= clock::now() {
             drop(inner);
             return tokens.iter().for_each(|token| token.cancel());
         }
@@ -175,7 +178,7 @@ impl HeldNode {
             return None;
         }
         let is_over = self.is_over(&inner);
-        let (state, valid_for) = self.standing(&inner, Instant::now());
+        let (state, valid_for) = self.standing(&inner, clock::now());
         let is_near = is_within(margin, state, valid_for);
         if is_near {
             warn(true);

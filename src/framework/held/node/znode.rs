@@ -9,11 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
-
 use super::{HeldNode, HeldZnode, Life, RevocableNode, WatchState, Znode, ZnodeState};
 use crate::{
-    base::{telemetry::counters::Counters, unlocked::drop_unlocked},
+    base::{clock, sync::Mutex, telemetry::counters::Counters, unlocked::drop_unlocked},
     error::LostReason,
     framework::{
         events::{
@@ -83,7 +81,7 @@ impl HeldZnode {
             session,
             events,
             dispatcher,
-            since: Instant::now(),
+            since: clock::now(),
             max_hold_time,
             seen_over: AtomicU64::new(connection),
             asked_over: AtomicU64::new(connection),
@@ -264,9 +262,9 @@ impl HeldZnode {
         match state {
             HoldState::Held => {}
             HoldState::InDoubt => counters.doubts.count(),
-            HoldState::Released => counters.holds.record(self.since.elapsed()),
+            HoldState::Released => counters.holds.record(clock::since(self.since)),
             HoldState::Lost(reason) => {
-                counters.holds.record(self.since.elapsed());
+                counters.holds.record(clock::since(self.since));
                 counters.lost(reason);
             }
         }

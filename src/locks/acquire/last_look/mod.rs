@@ -6,6 +6,7 @@ use std::{
 };
 
 use crate::{
+    base::{channel::never, clock},
     framework::held::{
         certainty::{Certainty, Evidence, Needs},
         node::HeldNode,
@@ -57,10 +58,10 @@ fn ask_until_certain(
     // When the last question with an answer was sent.
     let mut confirmed: Option<Instant> = None;
     loop {
-        doubt.steps(Instant::now(), longest);
+        doubt.steps(clock::now(), longest);
         // The bound is read first: the evidence has to be read last.
         let over = bound.is_over();
-        let is_confirmed = confirmed.is_some_and(|at| at.elapsed() < shortest / 2);
+        let is_confirmed = confirmed.is_some_and(|at| clock::since(at) < shortest / 2);
         let (certainty, evidence) = glance(held, time, needs, is_confirmed);
         match (certainty, over) {
             (Certainty::Gone, _) => return Ok(certainty),
@@ -72,7 +73,7 @@ fn ask_until_certain(
             // No server can be asked. If the connection stays away the session ends, and the hold is lost.
             doubt.ends();
         }
-        let now = Instant::now();
+        let now = clock::now();
         if doubt.has_lasted(now, longest) {
             return Ok(certainty);
         }
@@ -91,19 +92,19 @@ fn ask_until_certain(
 pub(crate) fn pause(timeout: Duration, bound: WaitBound<'_>) {
     let moment = (timeout / 50).max(Duration::from_millis(5));
     // The next iteration checks whatever ended the pause.
-    let _ = by(bound, moment).recv(&crossbeam_channel::never::<()>());
+    let _ = by(bound, moment).recv(&never::<()>());
 }
 
 /// Returns this wait bound, with the end of this time if that is earlier.
 fn by(bound: WaitBound<'_>, time: Duration) -> WaitBound<'_> {
-    Instant::now().checked_add(time).map_or(bound, |at| bound.by(at))
+    clock::now().checked_add(time).map_or(bound, |at| bound.by(at))
 }
 
 /// Returns the certainty of all together that is known without asking the servers, and why.
 fn glance(held: &[Arc<HeldNode>], time: Duration, needs: Needs, is_confirmed: bool) -> (Certainty, Evidence) {
     let all = held.iter().map(|held| held.evidence()).reduce(Evidence::and).unwrap_or_default();
     // The clock is read last: a pause in the midst of the holds shows.
-    let until = Instant::now().checked_add(time);
+    let until = clock::now().checked_add(time);
     match until.map_or(Certainty::InDoubt, |until| all.certainty_for(until, needs, is_confirmed)) {
         // An end that was reported meanwhile shows, too.
         Certainty::Certain if held.len() > 1 && held.iter().any(|held| held.lost().is_some()) => (Certainty::Gone, all),
@@ -126,7 +127,7 @@ fn ask(held: &[Arc<HeldNode>], bound: WaitBound<'_>) -> bool {
 /// Asks in one write: a sync, so that no server answers that has been cut off from the others, and a question for each
 /// znode.
 fn ask_session(session: &Arc<dyn Session>, held: Vec<&Arc<HeldNode>>, bound: WaitBound<'_>) -> bool {
-    let (asked, connection, half) = (Instant::now(), session.connection(), session.timeout() / 2);
+    let (asked, connection, half) = (clock::now(), session.connection(), session.timeout() / 2);
     let path = |held: &&Arc<HeldNode>| held.path().as_str().to_owned();
     let sync = held.first().map(|held| Request::Sync { path: path(held) });
     let looks = held.iter().map(|held| Request::Exists { path: path(held), watch: false });
@@ -140,7 +141,7 @@ fn ask_session(session: &Arc<dyn Session>, held: Vec<&Arc<HeldNode>>, bound: Wai
         match answer {
             // An old answer shows nothing: the process may have been paused since.
             Ok(reply @ (Ok(Response::Stat(_)) | Err(SessionError::Server(ErrorCode::NoNode))))
-                if asked.elapsed() < half =>
+                if clock::since(asked) < half =>
             {
                 held.znode().seen(connection, reply);
             }
@@ -151,4 +152,5 @@ fn ask_session(session: &Arc<dyn Session>, held: Vec<&Arc<HeldNode>>, bound: Wai
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "real threads, in real time")]
 mod tests;

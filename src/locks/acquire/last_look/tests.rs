@@ -6,7 +6,7 @@ use std::{sync::atomic::Ordering, thread};
 
 use super::*;
 use crate::{
-    base::paths::ServerPath,
+    base::{clock, paths::ServerPath},
     error::LostReason,
     framework::{
         events::{dispatch::Dispatcher, event::event_channel},
@@ -43,14 +43,14 @@ fn all_confirmed(held: &[Arc<HeldNode>], time: Duration, bound: WaitBound<'_>) -
 /// Two holds of a session that is valid for long, seen over its connection.
 fn two() -> (Arc<StubSession>, Vec<Arc<HeldNode>>) {
     let session = StubSession::new();
-    *session.valid_until.lock() = Some(Instant::now() + LONG);
+    *session.valid_until.lock() = Some(clock::now() + LONG);
     let nodes = HeldNodes::new(None, event_channel().0, Arc::new(Dispatcher::new()), Arc::default());
     let held = ["/a", "/b"].map(|path| nodes.add(ServerPath::from_server(path), session.clone(), 3, 1, None));
     (session, held.into())
 }
 
 fn put_in_doubt(session: &StubSession) {
-    *session.valid_until.lock() = Some(Instant::now());
+    *session.valid_until.lock() = Some(clock::now());
 }
 
 fn stands() -> crate::session::api::Reply {
@@ -59,9 +59,9 @@ fn stands() -> crate::session::api::Reply {
 
 /// Waits for a sync and a question for each of the two, and answers them so.
 fn answer(session: &StubSession, replies: [crate::session::api::Reply; 2]) {
-    let begun = Instant::now();
+    let begun = clock::now();
     while session.submissions.lock().len() < 3 {
-        assert!(begun.elapsed() < LONG, "it does not ask");
+        assert!(clock::since(begun) < LONG, "it does not ask");
         thread::sleep(Duration::from_millis(1));
     }
     let is_sync = matches!(session.submissions.lock().first().unwrap().request, Request::Sync { .. });
@@ -93,7 +93,7 @@ fn what_has_to_be_confirmed_is_asked_for() {
         assert_eq!(answered(&session, reply, || all_confirmed(&held, NOW, WaitBound::default())), look_at_it);
     }
     let (_, held) = two();
-    assert_eq!(all_confirmed(&held, NOW, WaitBound::at(Instant::now() + Duration::from_millis(20))), TIME_UP);
+    assert_eq!(all_confirmed(&held, NOW, WaitBound::at(clock::now() + Duration::from_millis(20))), TIME_UP);
 }
 
 #[test]
@@ -107,9 +107,9 @@ fn one_that_is_lost_is_enough() {
 
 /// Waits for a sync and one question, and answers them so.
 fn answer_one(session: &StubSession, sync: crate::session::api::Reply, question: crate::session::api::Reply) {
-    let begun = Instant::now();
+    let begun = clock::now();
     while session.submissions.lock().len() < 2 {
-        assert!(begun.elapsed() < LONG, "it does not ask");
+        assert!(clock::since(begun) < LONG, "it does not ask");
         thread::sleep(Duration::from_millis(1));
     }
     session.answer(sync);
@@ -147,9 +147,9 @@ fn an_answer_of_some_confirms_nothing() {
 #[test]
 fn a_pause_in_the_midst_of_a_look_shows() {
     let (session, held) = two();
-    *session.valid_until.lock() = Some(Instant::now() + Duration::from_millis(100));
+    *session.valid_until.lock() = Some(clock::now() + Duration::from_millis(100));
     *session.when_asked.lock() = Some(Box::new(|| thread::sleep(Duration::from_millis(200))));
-    assert_eq!(all_certain(&held, NOW, WaitBound::at(Instant::now())), TIME_UP);
+    assert_eq!(all_certain(&held, NOW, WaitBound::at(clock::now())), TIME_UP);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn what_is_in_doubt_is_waited_for_until_the_heartbeats_are_answered() {
         let look = scope.spawn(|| all_certain(&held, NOW, WaitBound::default()));
         answer(&session, [stands(), stands()]);
         assert!(!look.is_finished(), "a server that has answered proves no heartbeat");
-        *session.valid_until.lock() = Some(Instant::now() + LONG);
+        *session.valid_until.lock() = Some(clock::now() + LONG);
         assert_eq!(look.join().unwrap(), CERTAIN);
     });
 }
@@ -169,13 +169,13 @@ fn what_is_in_doubt_is_waited_for_until_the_heartbeats_are_answered() {
 fn what_is_wanted_for_longer_than_it_is_certain_is_waited_for() {
     let (session, held) = two();
     assert_eq!(all_certain(&held, LONG / 2, WaitBound::default()), CERTAIN);
-    let soon = WaitBound::at(Instant::now() + Duration::from_millis(20));
+    let soon = WaitBound::at(clock::now() + Duration::from_millis(20));
     assert_eq!(all_certain(&held, LONG, soon), TIME_UP);
     session.submissions.lock().clear();
     thread::scope(|scope| {
         let look = scope.spawn(|| all_certain(&held, LONG, WaitBound::default()));
         answer(&session, [stands(), stands()]);
-        *session.valid_until.lock() = Some(Instant::now() + 2 * LONG);
+        *session.valid_until.lock() = Some(clock::now() + 2 * LONG);
         assert_eq!(look.join().unwrap(), CERTAIN);
     });
 }
@@ -209,31 +209,31 @@ fn a_pause_is_no_part_of_the_time_in_which_all_may_become_certain() {
         thread::sleep(timeout.mul_f64(0.9));
         thread::spawn(move || {
             thread::sleep(timeout / 2);
-            *this.valid_until.lock() = Some(Instant::now() + LONG);
+            *this.valid_until.lock() = Some(clock::now() + LONG);
         });
     };
     let second = session.clone();
     *session.when_asked.lock() = Some(Box::new(move || *second.when_asked.lock() = Some(Box::new(pause))));
     assert_eq!(all_certain(&held, NOW, WaitBound::default()), CERTAIN);
     put_in_doubt(&session);
-    let begun = Instant::now();
+    let begun = clock::now();
     assert_eq!(all_certain(&held, NOW, WaitBound::default()), IN_DOUBT, "there is an end without a pause");
-    assert!(begun.elapsed() >= timeout);
+    assert!(clock::since(begun) >= timeout);
 }
 
 #[test]
 fn the_deadline_and_the_caller_end_it() {
     let (session, held) = two();
     put_in_doubt(&session);
-    let soon = WaitBound::at(Instant::now() + Duration::from_millis(20));
+    let soon = WaitBound::at(clock::now() + Duration::from_millis(20));
     assert_eq!(all_certain(&held, NOW, soon), TIME_UP);
-    assert_eq!(all_certain(&held, NOW, WaitBound::at(Instant::now())), TIME_UP);
+    assert_eq!(all_certain(&held, NOW, WaitBound::at(clock::now())), TIME_UP);
     let token = CancelToken::new();
     token.cancel();
     assert_eq!(all_certain(&held, NOW, WaitBound { deadline: None, cancel: Some(&token) }), Err(WaitEnd::Cancelled));
     session.connection.store(0, Ordering::Release);
     let asked = session.submissions.lock().len();
-    assert_eq!(all_certain(&held, NOW, WaitBound::at(Instant::now() + Duration::from_millis(20))), TIME_UP);
+    assert_eq!(all_certain(&held, NOW, WaitBound::at(clock::now() + Duration::from_millis(20))), TIME_UP);
     assert_eq!(session.submissions.lock().len(), asked, "there is nobody to ask");
 }
 
@@ -250,14 +250,14 @@ fn a_time_without_a_connection_is_no_part_of_that_time_either() {
         thread::sleep(timeout.mul_f64(0.8));
         this.connection.store(1, Ordering::SeqCst);
         thread::sleep(timeout.mul_f64(0.5));
-        *this.valid_until.lock() = Some(Instant::now() + LONG);
+        *this.valid_until.lock() = Some(clock::now() + LONG);
     });
     assert_eq!(all_certain(&held, NOW, WaitBound::default()), CERTAIN);
 }
 
 /// The tenure of a cached lock, with a watch on its znode or without.
 fn tenure(session: &Arc<StubSession>, is_watched: bool) -> [Arc<HeldNode>; 1] {
-    *session.valid_until.lock() = Some(Instant::now() + LONG);
+    *session.valid_until.lock() = Some(clock::now() + LONG);
     let nodes = HeldNodes::new(None, event_channel().0, Arc::new(Dispatcher::new()), Arc::default());
     let session: Arc<dyn Session> = session.clone();
     let watch = is_watched.then(|| Watch::new(session.clone(), Ticket(0)));
@@ -284,7 +284,7 @@ fn a_holder_without_a_connection_holds_on() {
     let held = tenure(&session, false);
     session.connection.store(0, Ordering::SeqCst);
     assert_eq!(last_look(&held, LONG / 2, WaitBound::default(), Needs::Nothing), CERTAIN);
-    let soon = WaitBound::at(Instant::now() + Duration::from_millis(20));
+    let soon = WaitBound::at(clock::now() + Duration::from_millis(20));
     assert_eq!(all_certain(&held, NOW, soon), TIME_UP, "and nobody begins to hold");
 }
 
@@ -334,7 +334,7 @@ fn who_is_certain_only_when_its_time_is_up_does_not_get_the_lock() {
     let session = StubSession::new();
     let held = tenure(&session, true);
     session.connection.store(2, Ordering::SeqCst);
-    let end = Instant::now() + Duration::from_millis(200);
+    let end = clock::now() + Duration::from_millis(200);
     let looked = thread::scope(|scope| {
         let look = scope.spawn(|| all_certain(&held, NOW, WaitBound::at(end)));
         // If it begins too late it does not ask.

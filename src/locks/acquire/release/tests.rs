@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::{
+    base::clock,
     error::LostReason,
     framework::{
         client::core::CuratorFramework,
@@ -36,7 +37,7 @@ impl Stage {
         let client = CuratorFramework::builder().connect_string("127.0.0.1:1").retry_policy(retry).build().unwrap();
         client.start().unwrap();
         let session = StubSession::new();
-        *session.valid_until.lock() = Some(Instant::now() + PATIENCE);
+        *session.valid_until.lock() = Some(clock::now() + PATIENCE);
         client.core.set_session(session.clone());
         let lock =
             LockInternals::new(&client, "/lock", Recipe::new(HoldKind::Mutex, StandardLockInternalsDriver::new()))
@@ -73,9 +74,9 @@ impl Drop for Stage {
 
 /// Waits for the delete of the held znode, and answers it.
 fn answer_delete(session: &StubSession, answer: Reply) {
-    let begun = Instant::now();
+    let begun = clock::now();
     while session.submissions.lock().is_empty() {
-        assert!(begun.elapsed() < PATIENCE, "nothing is sent");
+        assert!(clock::since(begun) < PATIENCE, "nothing is sent");
         thread::sleep(Duration::from_millis(1));
     }
     let request = session.submissions.lock().first().unwrap().request.clone();

@@ -2,9 +2,7 @@
 
 use std::{error, fmt};
 
-use parking_lot::Mutex;
-
-use crate::locks::holds::fencing::token::FencingToken;
+use crate::{base::sync::Mutex, locks::holds::fencing::token::FencingToken};
 
 /// Refuses holders whose lock has passed on: the part of fencing that belongs to the storage.
 ///
@@ -147,6 +145,7 @@ pub enum FencingError {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
+#[allow(clippy::disallowed_methods, reason = "real threads, in real time")]
 mod tests {
     use super::*;
 

@@ -8,9 +8,8 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::Mutex;
-
 use crate::{
+    base::sync::Mutex,
     error::{Error, Result},
     locks::holds::fencing::{
         checker::{FencingError, not_stale},
@@ -207,6 +206,7 @@ fn record_of(token: FencingToken) -> Vec<u8> {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+#[allow(clippy::disallowed_methods, reason = "real threads, in real time")]
 mod tests {
     use std::fs;
 

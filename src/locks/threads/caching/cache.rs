@@ -2,16 +2,14 @@
 //! other contenders.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     iter,
     sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
-
 use crate::{
-    base::paths::ServerPath,
+    base::{clock, collections::HashMap, paths::ServerPath, sync::Mutex},
     error::Result,
     framework::held::node::{HeldNode, HeldZnode, RevocableNode, Revocation, ZnodeCache},
     locks::{
@@ -168,10 +166,10 @@ impl Cache {
 
     fn tick_at(&self, at: Instant) {
         let this = self.this.clone();
-        let delay = at.saturating_duration_since(Instant::now()).min(LONGEST_TICK);
+        let delay = at.saturating_duration_since(clock::now()).min(LONGEST_TICK);
         self.lock.client().core.run_later(delay, move || {
             if let Some(cache) = this.upgrade() {
-                cache.step(|local_queue| local_queue.tick(&cache.limits, Instant::now()));
+                cache.step(|local_queue| local_queue.tick(&cache.limits, clock::now()));
             }
         });
     }
@@ -187,7 +185,7 @@ impl Cache {
 
     /// Ends a turn.
     pub(super) fn end_turn(&self, tenure: u64, grant: u64) {
-        let now = Instant::now();
+        let now = clock::now();
         self.step(|local_queue| local_queue.release(tenure, grant, &self.limits, now));
     }
 
@@ -252,7 +250,7 @@ impl Cache {
     }
 
     fn rivals_came(&self, number: u64) {
-        self.step(|local_queue| local_queue.rivals_came(number, Instant::now()));
+        self.step(|local_queue| local_queue.rivals_came(number, clock::now()));
     }
 
     /// A request to a znode goes to all threads that hold by it.

@@ -1,14 +1,10 @@
 //! One acquire of one thread: it waits for its turn, queues at the servers if it is the first, and looks before it
 //! returns.
 
-use std::{
-    ops::ControlFlow,
-    slice,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{ops::ControlFlow, slice, sync::Arc, time::Duration};
 
 use crate::{
+    base::clock,
     error::{Error, Result},
     framework::{
         client::call::Call,
@@ -128,14 +124,14 @@ impl<'a> Entering<'a> {
     fn wait(&mut self) -> Result<bool> {
         let Some(wake_ups) = &self.wake_ups else { return Ok(false) };
         // Not before: a cycle without a wait should read the clock as seldom as can be.
-        let (bound, since) = (self.wait.bound, *self.wait.since.get_or_insert_with(Instant::now));
+        let (bound, since) = (self.wait.bound, *self.wait.since.get_or_insert_with(clock::now));
         loop {
             let until = next_recheck(self.lock.client()).map_or(bound, |at| bound.by(at));
             let end = match wake_ups.wait(until) {
                 Ok((turn, tenure)) => {
                     (self.wake_ups, self.turn, self.tenure) = (None, turn, tenure);
                     if matches!(turn, Turn::Hold { .. }) {
-                        self.lock.client().core.counters.waits.record(since.elapsed());
+                        self.lock.client().core.counters.waits.record(clock::since(since));
                     }
                     return Ok(true);
                 }
@@ -165,7 +161,7 @@ impl<'a> Entering<'a> {
         // Only events in the order of time come before another contender can be granted the lock.
         let may_last = node.session().tells_in_order();
         let has_begun = self.cache.step_with(|state| {
-            let Some((turn, number, next)) = state.local_queue.granted(self.who, may_last, Instant::now()) else {
+            let Some((turn, number, next)) = state.local_queue.granted(self.who, may_last, clock::now()) else {
                 return (false, Next::default());
             };
             state.tenures.insert(number, node.clone());

@@ -14,6 +14,8 @@ use std::{
 use super::{Liveness, Origin};
 use faults::{Faults, Rule, T, Time};
 
+use crate::base::clock;
+
 /// How late a thread may run after a pause of its process, and a message without a fault.
 const PUNCTUAL: Time = 2_000;
 
@@ -113,7 +115,7 @@ struct World {
 
 impl World {
     fn new(seed: u64, tick: Time, faults: Faults, rule: Rule) -> World {
-        let begin = Instant::now();
+        let begin = clock::now();
         let mut world = World {
             random: fastrand::Rng::with_seed(seed),
             faults,

@@ -1,11 +1,12 @@
 //! The rules one by one, on a clock that the tests move.
 
 use super::*;
+use crate::base::clock;
 
 const T: Duration = Duration::from_secs(12);
 
 fn connected() -> (Liveness, Instant) {
-    let start = Instant::now();
+    let start = clock::now();
     let mut liveness = Liveness::new(T, start);
     liveness.connected(T, Origin::Created(start), start + Duration::from_millis(5));
     (liveness, start)
@@ -73,7 +74,7 @@ fn once_the_session_may_be_due_earlier_heartbeats_prove_nothing() {
 /// Of a session whose age nobody knows.
 #[test]
 fn the_handshake_of_a_session_of_which_nothing_was_proved_counts_as_a_heartbeat() {
-    let start = Instant::now();
+    let start = clock::now();
     let mut liveness = Liveness::new(T, start);
     liveness.connected(T, Origin::Resumed { sent: start, counts: true }, start);
     assert_eq!(liveness.valid_until(), None);
@@ -248,7 +249,7 @@ fn heartbeats_overlap_where_the_answer_takes_longer_than_a_twelfth() {
 
 #[test]
 fn a_connection_that_takes_one_request_at_a_time_waits_for_each_answer() {
-    let start = Instant::now();
+    let start = clock::now();
     let mut liveness = Liveness::one_at_a_time(T, start);
     liveness.connected(T, Origin::Created(start), start + T / 8);
     let sent = liveness.next_timer();
@@ -300,7 +301,7 @@ fn hundredths(part: Duration) -> String {
 /// The table in `docs/guarantees.md` is computed here.
 #[test]
 fn a_session_stays_certain_over_a_slow_link_for_as_long_as_the_docs_say() {
-    let (begin, mut table) = (Instant::now(), String::new());
+    let (begin, mut table) = (clock::now(), String::new());
     for upper in [0, 5, 8, 10, 15, 20, 25, 30] {
         // Not only where the intervals fit into each other.
         let round_trips = (0..16_u32).map(|less| T * (upper * 10_u32).saturating_sub(less) / 1000);

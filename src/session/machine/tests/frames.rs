@@ -4,9 +4,12 @@
 use allocation_counter::measure;
 
 use super::*;
-use crate::proto::tests::{
-    corpus::{KINDS, body, mutate, noise, notification, reply, requests},
-    frames::{FRAMES, LIMIT, SEED},
+use crate::{
+    base::clock,
+    proto::tests::{
+        corpus::{KINDS, body, mutate, noise, notification, reply, requests},
+        frames::{FRAMES, LIMIT, SEED},
+    },
 };
 
 fn frame_config() -> SessionConfig {
@@ -90,7 +93,7 @@ impl World {
         World {
             rng: fastrand::Rng::with_seed(SEED),
             requests: requests(),
-            rig: Happened::rig(Instant::now()),
+            rig: Happened::rig(clock::now()),
             is_up: false,
             in_flight: VecDeque::new(),
             fates: Vec::new(),

@@ -12,7 +12,10 @@ mod the_end;
 mod watching;
 
 use super::*;
-use crate::session::fake::server_side::{self as server, Frame};
+use crate::{
+    base::clock,
+    session::fake::server_side::{self as server, Frame},
+};
 
 /// The session's id; the first bit of the server's number makes it negative.
 const ID: i64 = -0x1122_3344_5566_7788;
@@ -34,7 +37,7 @@ impl Rig {
     }
 
     fn with(config: SessionConfig) -> Rig {
-        Rig::noting(config, Instant::now(), words)
+        Rig::noting(config, clock::now(), words)
     }
 
     /// A session with its first connection, and nothing in the log.

@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::session::wait::cancel::CancelToken;
+use crate::{base::clock, session::wait::cancel::CancelToken};
 use crate::{
     proto::response::Response,
     session::{api::SessionError, fake::stub::StubSession},
@@ -24,7 +24,7 @@ fn request() -> Request {
 }
 
 fn soon() -> WaitBound<'static> {
-    WaitBound::at(Instant::now() + MOMENT)
+    WaitBound::at(clock::now() + MOMENT)
 }
 
 fn is_stopped(answer: &Result<Reply, Stopped>, expected_end: WaitEnd, expected_sent: bool) -> bool {
@@ -36,7 +36,7 @@ fn a_reply_that_is_there_is_the_answer_even_when_time_is_up() {
     let (desk, session) = desk(true);
     let pending = submit_one(&session, request());
     desk.answer(Ok(Response::Done));
-    let long_ago = WaitBound::at(Instant::now());
+    let long_ago = WaitBound::at(clock::now());
     assert!(matches!(pending.wait(long_ago), Ok(Ok(Response::Done))));
 }
 
@@ -63,7 +63,7 @@ fn a_cancelled_wait_says_so_even_without_a_deadline() {
         cancel.cancel();
         assert!(is_stopped(&wait.join().unwrap(), WaitEnd::Cancelled, true));
     });
-    assert_eq!(WaitBound { deadline: Some(Instant::now()), cancel: Some(&cancel) }.is_over(), Some(WaitEnd::Cancelled));
+    assert_eq!(WaitBound { deadline: Some(clock::now()), cancel: Some(&cancel) }.is_over(), Some(WaitEnd::Cancelled));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What the server is asked about a held znode, and when again.
 
 use super::*;
+use crate::base::clock;
 
 /// Who looked over the second connection may say so after the client's thread has looked over the third.
 #[test]
@@ -28,7 +29,7 @@ fn a_watch_that_was_refused_is_asked_for_again_and_not_in_a_circle() {
     rig.is_woken();
     rig.answer(Err(SessionError::Server(ErrorCode::NoAuth)));
     assert!(rig.is_woken());
-    let refused = Instant::now();
+    let refused = clock::now();
     assert!(rig.look_at(refused).is_some());
     assert_eq!(rig.requests(), 0);
     rig.look_at(refused + WATCH_AFTER + MOMENT);
@@ -47,7 +48,7 @@ fn what_the_holder_may_not_read_is_asked_for_once_per_session_timeout() {
     for _ in 0..2 {
         rig.answer(Ok(Response::Stat(Stat { czxid: 3, ephemeral_owner: 7, ..Stat::default() })));
         assert!(rig.is_woken());
-        let answered = Instant::now();
+        let answered = clock::now();
         rig.look_at(answered);
         assert_eq!(rig.requests(), 0, "the watch is in place");
         rig.said.valid_until.lock().replace(answered + 2 * LONG);

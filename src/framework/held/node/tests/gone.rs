@@ -1,6 +1,7 @@
 //! Znodes that are gone: who deleted them, and what the holder is told meanwhile.
 
 use super::*;
+use crate::base::clock;
 
 #[test]
 fn a_znode_that_is_gone_is_in_doubt_until_its_session_has_answered() {
@@ -69,7 +70,7 @@ fn a_session_that_could_not_say_whether_it_lives_is_asked_again() {
     rig.look_at(rig.begun);
     rig.answer(Err(SessionError::Server(ErrorCode::ThrottledOp)));
     rig.answer(Ok(ours()));
-    let refused = Instant::now();
+    let refused = clock::now();
     rig.look_at(refused);
     assert_eq!(rig.requests(), 0, "not in a circle");
     rig.look_at(refused + WATCH_AFTER + MOMENT);
@@ -107,7 +108,7 @@ impl SessionFactory for Once {
 
 #[test]
 fn who_holds_when_the_credentials_are_rejected_is_told_at_once() {
-    let said = said(Instant::now() + LONG);
+    let said = said(clock::now() + LONG);
     let session: Arc<dyn Session> = said.clone();
     let (sender, observers) = unbounded();
     let builder =
@@ -120,9 +121,9 @@ fn who_holds_when_the_credentials_are_rejected_is_told_at_once() {
     let node = held.add(ServerPath::from_server("/held"), session.clone(), 3, 1, Some(watch));
     let states = node.channel();
     // The client's thread comes back when the doubt begins, and not before.
-    let deadline = Instant::now() + LONG / 2;
+    let deadline = clock::now() + LONG / 2;
     while held.planned_look() != session.valid_until() {
-        assert!(Instant::now() < deadline);
+        assert!(clock::now() < deadline);
         std::thread::sleep(MOMENT);
     }
     observer(SessionEvent::AuthFailed("digest".into()));

@@ -1,6 +1,7 @@
 //! When the client's thread looks at holds, and what wakes it.
 
 use super::*;
+use crate::base::clock;
 
 #[test]
 fn short_holds_one_after_the_other_wake_nobody() {
@@ -52,12 +53,12 @@ fn a_hold_that_begins_during_a_look_needs_no_other_look_at_once() {
             }
         };
         *rig.said.when_asked.lock() = Some(Box::new(begins));
-        let begun = Instant::now();
+        let begun = clock::now();
         // One by one these looks would come without a pause, if short holds do.
         let next = rig.look_at(begun).unwrap();
         assert!(rig.said.when_asked.lock().is_none());
         assert!(!rig.is_woken(), "over: {is_over}");
-        assert!(next >= begun + WATCH_AFTER && next <= Instant::now() + WATCH_AFTER);
+        assert!(next >= begun + WATCH_AFTER && next <= clock::now() + WATCH_AFTER);
     }
 }
 
@@ -75,7 +76,7 @@ fn a_look_that_panics_leaves_nobody_without_a_look() {
             panic!("on purpose");
         };
         *rig.said.when_asked.lock() = Some(Box::new(panics));
-        let look = || rig.held.look(Instant::now());
+        let look = || rig.held.look(clock::now());
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(look)).is_err());
         assert_eq!(rig.is_woken(), begins_meanwhile);
         rig.hold();

@@ -10,10 +10,12 @@ mod told;
 
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
-
 use super::*;
 use crate::{
+    base::{
+        channel::{Receiver, Sender, unbounded},
+        clock,
+    },
     framework::{
         client::core::CuratorFramework,
         config::retry::RetryNTimes,
@@ -57,7 +59,7 @@ struct Rig {
 impl Rig {
     fn new(max_hold_time: Option<Duration>) -> Rig {
         let (events, received) = event_channel();
-        let begun = Instant::now();
+        let begun = clock::now();
         let said = said(begun + LONG);
         let dispatcher = Arc::new(Dispatcher::new());
         dispatcher.start().unwrap();
@@ -116,7 +118,7 @@ fn deleted(rig: &Rig) -> (Arc<HeldNode>, StateChanges) {
     rig.deletes(&node);
     assert!(rig.is_woken());
     assert_eq!((node.state(rig.begun), node.lost()), (IN_DOUBT, Some(LostReason::NodeDeleted)), "before any look");
-    assert!(node.evidence().is_gone && node.valid_until() <= Instant::now());
+    assert!(node.evidence().is_gone && node.valid_until() <= clock::now());
     (node, states)
 }
 

@@ -3,6 +3,10 @@
 use std::{hint, sync::Barrier, thread};
 
 use super::*;
+use crate::base::{
+    channel::{never, select},
+    clock,
+};
 
 #[test]
 fn a_released_hold_says_so_for_good_and_wakes_only_who_listens() {
@@ -26,7 +30,7 @@ fn a_released_hold_says_so_for_good_and_wakes_only_who_listens() {
     rig.held.lose_all(None, LostReason::ClientClosed);
     rig.look_at(rig.begun);
     assert_eq!((node.state(rig.begun), node.lost()), (HoldState::Released, None));
-    assert!(node.valid_until() <= Instant::now());
+    assert!(node.valid_until() <= clock::now());
     // Who asks after that is told, too.
     assert_eq!(node.channel().iter().collect::<Vec<_>>(), [HoldState::Released]);
     node.listen(Arc::new(move |state| tell_again.send(state).unwrap()));
@@ -58,18 +62,18 @@ fn who_asks_for_changes_again_and_again_keeps_nothing_and_wakes_the_client_once(
     let rig = Rig::new(None);
     let node = rig.watched();
     let first = node.channel();
-    let begin = Instant::now();
+    let begin = clock::now();
     for _ in 0..100_000 {
         drop(node.channel());
         assert_eq!(node.inner.lock().subscribers.len(), 1);
     }
-    println!("100,000 channels: {:?}", begin.elapsed());
+    println!("100,000 channels: {:?}", clock::since(begin));
     assert_eq!(rig.received.try_iter().count(), 1, "a look for the first of them");
     let (second, shared) = (node.channel(), first.clone());
     drop(first);
     // Each of them is told of all.
     *rig.said.valid_until.lock() = Some(rig.begun);
-    rig.look_at(Instant::now());
+    rig.look_at(clock::now());
     node.released();
     for states in [second, shared] {
         assert_eq!(states.iter().collect::<Vec<_>>(), [IN_DOUBT, HoldState::Released]);
@@ -80,10 +84,10 @@ fn who_asks_for_changes_again_and_again_keeps_nothing_and_wakes_the_client_once(
 fn changes_can_be_selected_on() {
     let rig = Rig::new(None);
     let node = rig.hold();
-    let never = crossbeam_channel::never::<()>();
+    let (states, never) = (node.channel(), never::<()>());
     node.released();
-    crossbeam_channel::select! {
-        recv(node.channel()) -> state => assert_eq!(state, Ok(HoldState::Released)),
+    select! {
+        recv(states) -> state => assert_eq!(state, Ok(HoldState::Released)),
         recv(never) -> _ => panic!("never"),
     }
 }

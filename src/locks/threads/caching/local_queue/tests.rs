@@ -2,6 +2,7 @@
 #![allow(clippy::panic)]
 
 use super::*;
+use crate::base::clock;
 
 /// A tenure of a writer, which has its turn.
 fn writing(local_queue: &mut LocalQueue, now: Instant) -> (u64, u64) {
@@ -14,7 +15,7 @@ fn writing(local_queue: &mut LocalQueue, now: Instant) -> (u64, u64) {
 fn sharing(local_queue: &mut LocalQueue, readers: &[u64]) -> u64 {
     let (first, others) = readers.split_first().unwrap_or_else(|| panic!("no reader"));
     assert_eq!(local_queue.enter(*first, Mode::Shared, false), (Turn::Queue, Next::default()));
-    let Some((Turn::Hold { tenure, .. }, number, next)) = local_queue.granted(*first, true, Instant::now()) else {
+    let Some((Turn::Hold { tenure, .. }, number, next)) = local_queue.granted(*first, true, clock::now()) else {
         panic!("not granted")
     };
     assert_eq!((number, next), (tenure, Next { look: Some(tenure), ..Next::default() }));
@@ -30,7 +31,7 @@ fn shares(local_queue: &mut LocalQueue, reader: u64, number: u64) -> bool {
 }
 
 fn releases(local_queue: &mut LocalQueue, tenure: u64, grant: u64) -> Next {
-    local_queue.release(tenure, grant, &Caching::new(), Instant::now())
+    local_queue.release(tenure, grant, &Caching::new(), clock::now())
 }
 
 fn comes(local_queue: &mut LocalQueue, who: u64, mode: Mode) -> Turn {
@@ -43,7 +44,7 @@ fn hold(tenure: u64, grant: u64) -> Turn {
 
 #[test]
 fn writers_that_come_again_go_before_those_that_came_later() {
-    let (mut local_queue, now) = (LocalQueue::default(), Instant::now());
+    let (mut local_queue, now) = (LocalQueue::default(), clock::now());
     let (before, grant) = writing(&mut local_queue, now);
     for who in [2, 3] {
         assert_eq!(comes(&mut local_queue, who, Mode::Exclusive), Turn::Wait);
@@ -62,7 +63,7 @@ fn writers_that_come_again_go_before_those_that_came_later() {
 
 #[test]
 fn readers_that_come_again_keep_their_order_and_share_the_next_znode_up_to_the_first_writer() {
-    let (mut local_queue, now) = (LocalQueue::default(), Instant::now());
+    let (mut local_queue, now) = (LocalQueue::default(), clock::now());
     let before = sharing(&mut local_queue, &[1, 2]);
     assert_eq!(comes(&mut local_queue, 3, Mode::Exclusive), Turn::Queue);
     assert_eq!(comes(&mut local_queue, 4, Mode::Exclusive), Turn::Wait);
@@ -81,7 +82,7 @@ fn readers_that_come_again_keep_their_order_and_share_the_next_znode_up_to_the_f
 
 #[test]
 fn who_comes_again_to_an_idle_znode_of_the_other_kind_has_both_znodes_given_back() {
-    let (mut local_queue, now) = (LocalQueue::default(), Instant::now());
+    let (mut local_queue, now) = (LocalQueue::default(), clock::now());
     let (before, grant) = writing(&mut local_queue, now);
     assert_eq!(local_queue.gone(before), Next::default());
     let idle = sharing(&mut local_queue, &[2]);
@@ -92,7 +93,7 @@ fn who_comes_again_to_an_idle_znode_of_the_other_kind_has_both_znodes_given_back
 
 #[test]
 fn only_the_thread_that_queues_at_the_servers_is_granted_the_znode_or_passes_its_place_on() {
-    let (mut local_queue, now) = (LocalQueue::default(), Instant::now());
+    let (mut local_queue, now) = (LocalQueue::default(), clock::now());
     let (before, grant) = writing(&mut local_queue, now);
     for who in [2, 3, 4] {
         assert_eq!(comes(&mut local_queue, who, Mode::Exclusive), Turn::Wait);
@@ -113,7 +114,7 @@ fn only_the_thread_that_queues_at_the_servers_is_granted_the_znode_or_passes_its
 #[test]
 fn a_reader_behind_a_writer_of_its_process_loses_no_place_to_others_who_wait() {
     for others_wait in [false, true] {
-        let (mut local_queue, now) = (LocalQueue::default(), Instant::now());
+        let (mut local_queue, now) = (LocalQueue::default(), clock::now());
         let (tenure, grant) = writing(&mut local_queue, now);
         assert_eq!(comes(&mut local_queue, 2, Mode::Shared), Turn::Wait);
         if others_wait {
@@ -129,15 +130,15 @@ fn a_reader_behind_a_writer_of_its_process_loses_no_place_to_others_who_wait() {
 #[test]
 fn there_is_time_to_look_who_came_while_the_lock_is_in_use_or_shared() {
     let mut local_queue = LocalQueue::default();
-    let (tenure, grant) = writing(&mut local_queue, Instant::now());
+    let (tenure, grant) = writing(&mut local_queue, clock::now());
     assert!(local_queue.looks_for_rivals(tenure) && !local_queue.looks_for_rivals(tenure + 1));
     assert!(local_queue.mode_without_rivals(tenure).is_some() && local_queue.mode_without_rivals(tenure + 1).is_none());
     assert!(releases(&mut local_queue, tenure, grant).tick.is_some() && !local_queue.looks_for_rivals(tenure));
     assert_eq!(comes(&mut local_queue, 2, Mode::Exclusive), hold(tenure, 2));
-    let late = Instant::now() + Duration::from_secs(60);
+    let late = clock::now() + Duration::from_secs(60);
     assert_eq!(local_queue.tick(&Caching::new(), late), Next::default(), "a release looks");
     assert!(local_queue.mode_without_rivals(tenure).is_some(), "it is in use");
-    assert_eq!(local_queue.rivals_came(tenure, Instant::now()), Next::default());
+    assert_eq!(local_queue.rivals_came(tenure, clock::now()), Next::default());
     assert!(
         !local_queue.looks_for_rivals(tenure) && local_queue.mode_without_rivals(tenure).is_none(),
         "they are known"
@@ -150,7 +151,7 @@ fn there_is_time_to_look_who_came_while_the_lock_is_in_use_or_shared() {
 
 #[test]
 fn a_tick_that_is_to_come_is_the_only_one() {
-    let (limits, begin) = (Caching::new(), Instant::now());
+    let (limits, begin) = (Caching::new(), clock::now());
     let mut local_queue = LocalQueue::default();
     let (tenure, grant) = writing(&mut local_queue, begin);
     let first = local_queue.release(tenure, grant, &limits, begin).tick;
@@ -190,7 +191,7 @@ fn whoever_has_a_turn_or_waits_is_in_front_of_those_who_cannot_share_it() {
 /// Also where those are told of twice.
 #[test]
 fn the_limits_count_from_when_others_are_known_to_wait() {
-    let (begin, long) = (Instant::now(), Duration::from_secs(60));
+    let (begin, long) = (clock::now(), Duration::from_secs(60));
     for limits in [Caching::new().max_grants(2).max_tenure(long), Caching::new().max_tenure(Duration::from_secs(2))] {
         let mut local_queue = LocalQueue::default();
         let (tenure, _) = writing(&mut local_queue, begin);
@@ -210,7 +211,7 @@ fn the_limits_count_from_when_others_are_known_to_wait() {
 #[test]
 fn a_lock_that_nobody_here_wants_goes_at_once_where_others_wait_or_it_is_not_to_be_idle() {
     for (others_wait, limits) in [(true, Caching::new()), (false, Caching::new().keep_idle(Duration::ZERO))] {
-        let (mut local_queue, now) = (LocalQueue::default(), Instant::now());
+        let (mut local_queue, now) = (LocalQueue::default(), clock::now());
         let (tenure, grant) = writing(&mut local_queue, now);
         if others_wait {
             assert_eq!(local_queue.rivals_came(tenure, now), Next::default());
@@ -222,7 +223,7 @@ fn a_lock_that_nobody_here_wants_goes_at_once_where_others_wait_or_it_is_not_to_
 /// What happens to its znode is told too late.
 #[test]
 fn a_tenure_that_may_not_last_ends_with_its_first_turn_and_nobody_shares_it() {
-    let (mut local_queue, now) = (LocalQueue::default(), Instant::now());
+    let (mut local_queue, now) = (LocalQueue::default(), clock::now());
     for (who, mode) in [(1, Mode::Exclusive), (3, Mode::Shared)] {
         assert_eq!(comes(&mut local_queue, who, mode), Turn::Queue);
         assert_eq!(comes(&mut local_queue, who + 1, mode), Turn::Wait);
@@ -241,7 +242,7 @@ fn a_tenure_that_may_not_last_ends_with_its_first_turn_and_nobody_shares_it() {
 
 #[test]
 fn a_tenure_in_use_is_looked_at_again_after_max_tenure_and_one_that_nobody_can_see_ends_with_its_turn() {
-    let (limits, begin) = (Caching::new().max_tenure(Duration::from_millis(70)), Instant::now());
+    let (limits, begin) = (Caching::new().max_tenure(Duration::from_millis(70)), clock::now());
     let after = |ms| begin + Duration::from_millis(ms);
     let mut local_queue = LocalQueue::default();
     let (tenure, mut grant) = writing(&mut local_queue, begin);
@@ -263,7 +264,7 @@ fn a_tenure_in_use_is_looked_at_again_after_max_tenure_and_one_that_nobody_can_s
 
 #[test]
 fn an_idle_tenure_is_looked_at_as_long_as_it_lasts_and_one_that_nobody_can_see_ends_at_once() {
-    let (limits, begin) = (Caching::new().keep_idle(Duration::from_secs(60)), Instant::now());
+    let (limits, begin) = (Caching::new().keep_idle(Duration::from_secs(60)), clock::now());
     let mut local_queue = LocalQueue::default();
     let (tenure, grant) = writing(&mut local_queue, begin);
     let mut tick = local_queue.release(tenure, grant, &limits, begin).tick;
@@ -285,7 +286,7 @@ fn an_idle_tenure_is_looked_at_as_long_as_it_lasts_and_one_that_nobody_can_see_e
 
 #[test]
 fn a_tenure_of_readers_who_overlap_is_looked_at_and_nobody_comes_in_if_nobody_can_see_who_waits() {
-    let (limits, begin) = (Caching::new(), Instant::now());
+    let (limits, begin) = (Caching::new(), clock::now());
     let mut local_queue = LocalQueue::default();
     let tenure = sharing(&mut local_queue, &[1, 2, 3]);
     let late = begin + Duration::from_secs(1);
@@ -302,7 +303,7 @@ fn who_only_tries_to_write_and_comes_again_ends_no_tenure_of_readers() {
     for only_tries in [true, false] {
         let mut local_queue = LocalQueue::default();
         assert_eq!(local_queue.enter(1, Mode::Exclusive, only_tries).0, Turn::Queue);
-        let Some((Turn::Hold { tenure, grant }, ..)) = local_queue.granted(1, true, Instant::now()) else {
+        let Some((Turn::Hold { tenure, grant }, ..)) = local_queue.granted(1, true, clock::now()) else {
             panic!("not granted")
         };
         assert_eq!(local_queue.gone(tenure), Next::default());
@@ -325,7 +326,7 @@ fn a_reader_that_only_tries_and_comes_again_takes_no_znode_from_the_others_and_k
     assert_eq!(local_queue.enter(4, Mode::Shared, false), (Turn::Wait, Next::default()));
     // It finds nothing.
     assert_eq!(local_queue.leave(3).wake, [(4, Turn::Queue)]);
-    let Some((Turn::Hold { tenure, .. }, _, next)) = local_queue.granted(4, true, Instant::now()) else {
+    let Some((Turn::Hold { tenure, .. }, _, next)) = local_queue.granted(4, true, clock::now()) else {
         panic!("not granted")
     };
     assert!(next.releases.is_empty() && shares(&mut local_queue, 5, tenure));
@@ -337,7 +338,7 @@ fn a_reader_that_only_tries_and_comes_again_takes_no_znode_from_the_others_and_k
 /// Where processes take turns, each short time between is a tenure's last: a tick for each would be thousands at a time.
 #[test]
 fn one_tick_is_to_come_however_many_tenures_are_idle_one_after_the_other() {
-    let (limits, now) = (Caching::new(), Instant::now());
+    let (limits, now) = (Caching::new(), clock::now());
     let mut local_queue = LocalQueue::default();
     let mut ticks = 0;
     for who in 1..=100 {
@@ -358,7 +359,7 @@ fn one_tick_is_to_come_however_many_tenures_are_idle_one_after_the_other() {
 #[test]
 fn an_idle_lock_is_asked_about_within_ten_seconds_however_long_a_tenure_may_be() {
     let limits = Caching::new().max_tenure(Duration::from_secs(120)).keep_idle(Duration::from_secs(600));
-    let (mut local_queue, now) = (LocalQueue::default(), Instant::now());
+    let (mut local_queue, now) = (LocalQueue::default(), clock::now());
     let (tenure, grant) = writing(&mut local_queue, now);
     let mut tick = local_queue.release(tenure, grant, &limits, now).tick;
     let mut asked = vec![now];

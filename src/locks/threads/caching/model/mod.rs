@@ -14,11 +14,7 @@ mod server;
 mod steps;
 mod world;
 
-use std::{
-    collections::{HashMap, VecDeque},
-    env,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, env, time::Duration};
 
 use self::{
     fingerprint::fingerprint,
@@ -26,6 +22,7 @@ use self::{
     schedule::Action,
     world::World,
 };
+use crate::base::{clock, collections::HashMap};
 #[cfg(doc)]
 use crate::locks::threads::caching::local_queue::LocalQueue;
 
@@ -57,7 +54,7 @@ fn explore_all(rounds: u8, faults: u8) {
 fn explore(name: &str, tasks: Tasks, rounds: u8, faults: u8) -> usize {
     let processes = [1, 2].map(|session| Process::new(session, 2, rounds, true));
     let first = World::new(tasks, processes.into(), faults, Omitted::Nothing);
-    let mut parents: HashMap<u64, Option<(u64, Action)>> = HashMap::from([(fingerprint(&first), None)]);
+    let mut parents: HashMap<u64, Option<(u64, Action)>> = [(fingerprint(&first), None)].into_iter().collect();
     let mut queue = VecDeque::from([(first, 0)]);
     let most = env::var("MODEL_STATES").map_or(ENOUGH_STATES, |most| most.parse().unwrap());
     let mut depth = None;
@@ -109,9 +106,9 @@ mod slow {
 
     #[test]
     fn schedules_by_chance_keep_the_rules() {
-        let begin = Instant::now();
+        let begin = clock::now();
         let (mut steps, mut seed) = (0, 1);
-        while begin.elapsed() < Duration::from_secs(10) {
+        while clock::since(begin) < Duration::from_secs(10) {
             steps += by_chance(seed, Omitted::Nothing).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
             seed += 1;
         }

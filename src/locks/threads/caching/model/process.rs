@@ -7,6 +7,7 @@ use std::{
 };
 
 use crate::{
+    base::clock,
     framework::held::certainty::{Certainty, Evidence, Needs},
     locks::threads::caching::{
         local_queue::{LocalQueue, Mode, Next, Turn},
@@ -57,7 +58,7 @@ pub(super) fn limits() -> Caching {
 
 pub(super) fn base() -> Instant {
     static BASE: OnceLock<Instant> = OnceLock::new();
-    *BASE.get_or_init(Instant::now)
+    *BASE.get_or_init(clock::now)
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]

@@ -3,6 +3,7 @@
 use std::{fs, process::Command};
 
 use super::*;
+use crate::base::clock;
 
 const ALONE: &str = "CURATOR_LOCKS_TEST_ALONE";
 
@@ -57,13 +58,13 @@ fn two_hundred_sessions_leave_no_thread_and_no_file() {
             0 => client.session.abandon(),
             // Nobody answers.
             1 => {
-                client.session.close(Instant::now());
+                client.session.close(clock::now());
                 continue;
             }
             2 => drop(client),
             _ => {
                 let server = std::thread::spawn(|| peer.answer_all());
-                client.session.close(Instant::now() + LONG);
+                client.session.close(clock::now() + LONG);
                 assert_eq!(server.join().unwrap(), [server::CLOSE]);
                 continue;
             }
@@ -86,7 +87,7 @@ fn a_writer_that_is_stuck_leaves_no_thread_and_no_file() {
         let replies: Vec<_> = (0..20).map(|_| client.submit(large.clone()).1).collect();
         // Its reader, and one writer. (A thread is still counted for a moment after it has ended.)
         wait_until(LONG, || threads() == threads_before + 2);
-        client.session.close(Instant::now());
+        client.session.close(clock::now());
         for reply in replies {
             assert!(matches!(reply.recv_timeout(LONG).unwrap(), Err(SessionError::Closed)));
         }

@@ -1,6 +1,7 @@
 //! How connections come and go.
 
 use super::*;
+use crate::base::clock;
 
 #[test]
 fn a_session_goes_on_over_the_next_connection() {
@@ -47,7 +48,7 @@ fn next_attempt(fake: &Fake, before: usize, until: Instant) -> Option<Peer> {
 fn a_server_that_hangs_up_after_the_handshake_is_not_tried_in_a_spin() {
     let fake = Fake::new();
     let _client = Client::open(&fake.config());
-    let until = Instant::now() + Duration::from_secs(2);
+    let until = clock::now() + Duration::from_secs(2);
     let mut attempts = 0;
     while let Some(mut peer) = next_attempt(&fake, attempts, until) {
         peer.welcome();
@@ -60,7 +61,7 @@ fn a_server_that_hangs_up_after_the_handshake_is_not_tried_in_a_spin() {
 fn a_server_that_hangs_up_before_the_handshake_is_not_tried_in_a_spin() {
     let fake = Fake::new();
     let _client = Client::open(&fake.config());
-    let until = Instant::now() + Duration::from_secs(2);
+    let until = clock::now() + Duration::from_secs(2);
     let mut attempts = 0;
     while next_attempt(&fake, attempts, until).is_some() {
         attempts += 1;
@@ -72,7 +73,7 @@ fn a_server_that_hangs_up_before_the_handshake_is_not_tried_in_a_spin() {
 fn a_server_that_sends_nonsense_is_not_tried_in_a_spin() {
     let fake = Fake::new();
     let client = Client::open(&fake.config());
-    let until = Instant::now() + Duration::from_secs(2);
+    let until = clock::now() + Duration::from_secs(2);
     let mut attempts = 0;
     while let Some(mut peer) = next_attempt(&fake, attempts, until) {
         peer.welcome();
@@ -245,7 +246,7 @@ fn a_name_that_does_not_resolve_keeps_no_session_from_the_other_servers() {
     let machine = Machine::watch();
     let fake = Fake::new();
     let (client, _gate, asked) = open_scripted(&fake, "slow,fast");
-    let begin = Instant::now();
+    let begin = clock::now();
     let mut peer = client.welcome(&fake);
     assert!(matches!(client.event(), SessionEvent::Connected { connection: 1, .. }));
     machine.assert_at_most("connected", since(begin), Duration::from_secs(2));
@@ -263,7 +264,7 @@ fn a_session_leaves_in_time_though_no_name_resolves() {
     let fake = Fake::new();
     let (client, _gate, asked) = open_scripted(&fake, "slow");
     asked.recv_timeout(LONG).unwrap();
-    client.session.close(Instant::now() + Duration::from_millis(300));
+    client.session.close(clock::now() + Duration::from_millis(300));
     client.wait_until_finished(Duration::from_secs(2));
 }
 
@@ -302,7 +303,7 @@ mod slow {
         let machine = Machine::watch();
         let fake = Fake::new();
         let client = Client::open(&fake.config());
-        let begun = Instant::now();
+        let begun = clock::now();
         let mut peer = client.welcome_for(&fake, TIMEOUT).0;
         assert!(matches!(client.event(), SessionEvent::Connected { .. }));
         assert_eq!(client.event(), SessionEvent::Disconnected);
@@ -328,7 +329,7 @@ mod slow {
         let server = std::thread::spawn(|| peer.answer_all());
         wait_until(3 * LONG, || client.session.valid_until().unwrap() > first + Duration::from_millis(14_400));
         assert!(client.events.try_recv().is_err());
-        client.session.close(Instant::now() + LONG);
+        client.session.close(clock::now() + LONG);
         let ops = server.join().unwrap();
         assert_eq!(ops.last(), Some(&server::CLOSE));
         assert!(ops.len() >= 4 && ops[..ops.len() - 1].iter().all(|op| *op == server::SYNC), "{ops:?}");

@@ -3,7 +3,7 @@
 use std::{io::Write, sync::atomic::AtomicUsize, thread};
 
 use super::*;
-use crate::session::wait::cancel::CancelToken;
+use crate::{base::clock, session::wait::cancel::CancelToken};
 
 #[test]
 fn a_session_that_is_cut_at_random_leaves_no_waiter_behind_and_mixes_no_replies_up() {
@@ -34,7 +34,7 @@ fn a_session_that_is_cut_at_random_leaves_no_waiter_behind_and_mixes_no_replies_
         let server = scope.spawn(|| peer.answer_all());
         callers.into_iter().for_each(|caller| caller.join().unwrap());
         assert!(is_synced(&wait(&client.session, "/last")));
-        client.session.close(Instant::now() + LONG);
+        client.session.close(clock::now() + LONG);
         assert_eq!(server.join().unwrap().last(), Some(&server::CLOSE));
     });
     assert!(synced.load(Ordering::Relaxed) > CONNECTIONS);
@@ -53,7 +53,7 @@ fn one_call(session: &Arc<dyn Session>, thread: usize, round: usize) -> bool {
     let path = format!("/{thread}/{round}");
     let token = CancelToken::new();
     let longest = [LONG, Duration::from_millis(30), Duration::from_millis(3), LONG][round % 4];
-    let bound = WaitBound { cancel: Some(&token), deadline: Some(Instant::now() + longest) };
+    let bound = WaitBound { cancel: Some(&token), deadline: Some(clock::now() + longest) };
     let pending = submit_one(session, sync(&path));
     if round % 7 == thread % 7 {
         drop(pending);
@@ -63,9 +63,9 @@ fn one_call(session: &Arc<dyn Session>, thread: usize, round: usize) -> bool {
         if round % 4 == 3 {
             scope.spawn(|| token.cancel());
         }
-        let begun = Instant::now();
+        let begun = clock::now();
         let answer = pending.wait(bound);
-        assert!(begun.elapsed() < LONG / 2, "{:?}: {answer:?}", begun.elapsed());
+        assert!(clock::since(begun) < LONG / 2, "{:?}: {answer:?}", clock::since(begun));
         match answer {
             Ok(Ok(Response::Synced { path: synced })) => {
                 assert_eq!(synced, path);

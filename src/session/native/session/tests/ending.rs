@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use super::*;
+use crate::base::clock;
 
 /// Closes within `limit`, and says from when to when.
 fn close(client: &Client, limit: Duration) -> Range<Instant> {
-    let started = Instant::now();
+    let started = clock::now();
     client.session.close(started + limit);
     since(started)
 }
@@ -51,7 +52,7 @@ fn close_ends_at_its_deadline_when_the_server_is_silent() {
 fn close_without_any_time_still_tells_the_server() {
     let fake = Fake::new();
     let (client, peer) = Client::connected(&fake);
-    client.session.close(Instant::now());
+    client.session.close(clock::now());
     assert_eq!(peer.answer_all(), [server::CLOSE]);
     client.wait_until_finished(LONG);
 }
@@ -188,7 +189,7 @@ fn a_session_that_is_dropped_is_closed_at_the_server() {
     let machine = Machine::watch();
     let fake = Fake::new();
     let (client, peer) = Client::connected(&fake);
-    let started = Instant::now();
+    let started = clock::now();
     drop(client);
     machine.assert_at_most("dropped", since(started), Duration::from_millis(500));
     assert_eq!(peer.answer_all(), [server::CLOSE]);
@@ -200,7 +201,7 @@ fn a_session_that_is_dropped_does_not_stay_at_a_silent_server() {
     let fake = Fake::new();
     let (client, mut peer) = Client::connected(&fake);
     drop(client);
-    let started = Instant::now();
+    let started = clock::now();
     assert_eq!(peer.request().op, server::CLOSE);
     peer.wait_for_the_end();
     machine.assert_at_most("gone", since(started), Duration::from_secs(3));

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::*;
-use crate::proto::frame::FrameBuffer;
+use crate::{base::clock, proto::frame::FrameBuffer};
 
 pub(super) const ID: i64 = 0x1234_5678;
 
@@ -37,14 +37,14 @@ impl Fake {
     }
 
     pub(super) fn accept(&self) -> Peer {
-        self.accept_until(Instant::now() + LONG).unwrap_or_else(|| panic!("nobody connects"))
+        self.accept_until(clock::now() + LONG).unwrap_or_else(|| panic!("nobody connects"))
     }
 
     pub(super) fn accept_until(&self, deadline: Instant) -> Option<Peer> {
         loop {
             match self.listener.accept() {
                 Ok((stream, _)) => return Some(Peer::new(stream)),
-                Err(_) if Instant::now() >= deadline => return None,
+                Err(_) if clock::now() >= deadline => return None,
                 Err(_) => std::thread::sleep(Duration::from_millis(1)),
             }
         }

@@ -15,10 +15,12 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
-
 use super::*;
 use crate::{
+    base::{
+        channel::{Receiver, Sender, unbounded},
+        clock,
+    },
     machine::{Machine, since},
     proto::{request::Request, response::Response},
     session::{
@@ -100,9 +102,9 @@ impl Client {
 fn wait_until(limit: Duration, condition: impl Fn() -> bool) {
     // Without a limit nothing is measured, and nothing else runs where threads are counted.
     let machine = (limit < LONG).then(Machine::watch);
-    let begun = Instant::now();
+    let begun = clock::now();
     while !condition() {
-        assert!(begun.elapsed() < LONG.max(limit), "it did not come to pass");
+        assert!(clock::since(begun) < LONG.max(limit), "it did not come to pass");
         std::thread::sleep(Duration::from_millis(1));
     }
     if let Some(machine) = machine {
@@ -120,7 +122,7 @@ fn is_loss(reply: &Reply) -> bool {
 
 /// Asks, and waits for the answer.
 fn wait(session: &Arc<dyn Session>, path: &str) -> Result<Reply, Stopped> {
-    submit_one(session, sync(path)).wait(WaitBound::at(Instant::now() + LONG))
+    submit_one(session, sync(path)).wait(WaitBound::at(clock::now() + LONG))
 }
 
 fn is_synced(answer: &Result<Reply, Stopped>) -> bool {

@@ -8,6 +8,7 @@ use std::{
 
 use super::*;
 use crate::{
+    base::clock,
     proto::types::EventType,
     session::wait::{
         cancel::CancelToken,
@@ -55,7 +56,7 @@ impl Watching {
     /// Asks for a watch; `None`: the connection was lost.
     fn ask(session: &Arc<dyn Session>, path: &str) -> Option<Watching> {
         let (pending, watching) = Watching::submit(session, path);
-        match pending.wait(WaitBound::at(Instant::now() + LONG)) {
+        match pending.wait(WaitBound::at(clock::now() + LONG)) {
             Ok(Ok(_)) => Some(watching),
             Ok(Err(SessionError::ConnectionLoss(_))) => None,
             other => panic!("{other:?}"),
@@ -68,7 +69,7 @@ impl Watching {
         let request = peer.request();
         assert_eq!(request.path(), path);
         peer.answer(&request);
-        assert!(matches!(pending.wait(WaitBound::at(Instant::now() + LONG)), Ok(Ok(_))));
+        assert!(matches!(pending.wait(WaitBound::at(clock::now() + LONG)), Ok(Ok(_))));
         watching
     }
 
@@ -77,7 +78,7 @@ impl Watching {
     }
 
     fn next(&self) -> WatchEvent {
-        self.recv(WaitBound::at(Instant::now() + LONG)).unwrap()
+        self.recv(WaitBound::at(clock::now() + LONG)).unwrap()
     }
 }
 
@@ -140,7 +141,7 @@ fn a_wait_ends_at_its_deadline_whether_the_server_says_nothing_or_never_stops() 
             let late = |_| {
                 let pending = submit_one(&client.session, sync("/a"));
                 peer.request();
-                let deadline = Instant::now() + longest;
+                let deadline = clock::now() + longest;
                 let answer = pending.wait(WaitBound::at(deadline));
                 assert!(matches!(answer, Err(Stopped { end: WaitEnd::Deadline, sent: true })), "{answer:?}");
                 since(deadline)
@@ -169,12 +170,12 @@ fn a_wait_ends_when_it_is_cancelled_whether_the_server_says_nothing_or_never_sto
                 thread::scope(|scope| {
                     let cancelling = scope.spawn(|| {
                         thread::sleep(pause);
-                        let now = Instant::now();
+                        let now = clock::now();
                         token.cancel();
                         now
                     });
                     let answer = pending.wait(WaitBound { cancel: Some(&token), deadline: None });
-                    let ended = Instant::now();
+                    let ended = clock::now();
                     let is_cancelled = matches!(answer, Err(Stopped { end: WaitEnd::Cancelled, sent: true }));
                     assert!(is_cancelled, "{answer:?}");
                     cancelling.join().unwrap()..ended
@@ -203,12 +204,12 @@ fn heartbeats_go_out_in_time_though_something_arrives_all_the_time() {
         let waiting = scope.spawn(|| wait(&client.session, "/a"));
         // Until its thread runs there may be heartbeats.
         while peer.request().path() != "/a" {}
-        let mut before = Instant::now();
+        let mut before = clock::now();
         for _ in 0..3 {
             let heartbeat = peer.request();
             assert_eq!(heartbeat.path(), "/");
             machine.assert_at_most("a heartbeat", since(before), TIMEOUT / 2);
-            before = Instant::now();
+            before = clock::now();
         }
         hang_up(&peer);
         assert!(matches!(waiting.join().unwrap(), Ok(Err(SessionError::ConnectionLoss(_)))));
@@ -231,7 +232,7 @@ fn a_silent_connection_is_left_in_time_while_callers_wait() {
             // There may be heartbeats in between.
             while peer.request().path() != "/a" {}
         }
-        let begun = Instant::now();
+        let begun = clock::now();
         assert_eq!(client.event(), SessionEvent::Disconnected);
         machine.assert_at_most("left", since(begun), TIMEOUT);
         for waiting in waiting {
@@ -249,9 +250,9 @@ fn the_end_of_a_session_ends_every_wait_at_once() {
         thread::scope(|scope| {
             let waiting: Vec<_> = (0..4).map(|_| scope.spawn(|| wait(&client.session, "/a"))).collect();
             let requests: Vec<_> = (0..4).map(|_| peer.request()).collect();
-            let begun = Instant::now();
+            let begun = clock::now();
             if is_close {
-                client.session.close(Instant::now());
+                client.session.close(clock::now());
             } else {
                 client.session.abandon();
             }
@@ -311,7 +312,7 @@ fn a_callback_that_panics_ends_the_session_after_the_others_were_told() {
     let event = server::prefixed(&server::notification(server::DELETED, "/watched"));
     let reply = server::prefixed(&server::answer(&request, 1, 0));
     peer.stream.write_all(&[reply, event].concat()).unwrap();
-    let answer = pending.wait(WaitBound::at(Instant::now() + LONG));
+    let answer = pending.wait(WaitBound::at(clock::now() + LONG));
     assert!(matches!(answer, Ok(Err(SessionError::Expired))), "{answer:?}");
     assert_eq!(watching.next(), deleted(1));
     assert_eq!(client.event(), SessionEvent::Expired);
@@ -330,9 +331,9 @@ fn a_callback_may_submit_and_drop_and_close() {
         let unwanted = submit_one(&session, sync("/unwanted"));
         drop(unwanted);
         // Nobody reads meanwhile, so it ends without a reply, but it ends.
-        let answer = submit_one(&session, sync("/in vain")).wait(WaitBound::at(Instant::now() + MOMENT));
+        let answer = submit_one(&session, sync("/in vain")).wait(WaitBound::at(clock::now() + MOMENT));
         assert!(matches!(answer, Err(Stopped { end: WaitEnd::Deadline, .. })));
-        session.close(Instant::now());
+        session.close(clock::now());
         sender.send(()).unwrap_or_default();
     });
     client.session.submit(vec![Submission { request: sync("/first"), watcher: None, on_reply }]);
@@ -350,7 +351,7 @@ fn a_waiter_hears_of_a_cut_and_of_the_next_connection_at_once() {
     let fake = Fake::new();
     let (client, mut peer) = Client::connected(&fake);
     let watching = Watching::set(&client, &mut peer, "/a");
-    let begun = Instant::now();
+    let begun = clock::now();
     hang_up(&peer);
     assert_eq!(watching.next(), WatchEvent::Disconnected);
     machine.assert_at_most("told", since(begun), PROMPT);
@@ -368,13 +369,13 @@ fn a_waiter_hears_of_a_cut_and_of_the_next_connection_at_once() {
 fn a_long_wait_ends_as_soon_as_a_thread_that_was_parked_as_long() {
     const WAIT: Duration = Duration::from_secs(4);
     const WAITS: u32 = 20;
-    let first = Instant::now() + WAIT;
+    let first = clock::now() + WAIT;
     // Not at the same moment: a timer that runs out takes along those that have slack.
     let deadline = |nth: u32| first + nth * Duration::from_millis(30);
-    let late = |nth: u32| Instant::now().saturating_duration_since(deadline(nth));
+    let late = |nth: u32| clock::now().saturating_duration_since(deadline(nth));
     let parked = move |nth| {
-        while Instant::now() < deadline(nth) {
-            thread::park_timeout(deadline(nth).saturating_duration_since(Instant::now()));
+        while clock::now() < deadline(nth) {
+            thread::park_timeout(deadline(nth).saturating_duration_since(clock::now()));
         }
         late(nth)
     };
@@ -448,13 +449,13 @@ fn waiters_whose_connections_are_cut_at_random_miss_nothing() {
         }
         // The last one reports everything, so that the waiters see that it is over.
         let over = scope.spawn(move || {
-            let limit = Instant::now() + LONG;
-            while told.load(Ordering::Relaxed) < 10 * CONNECTIONS && Instant::now() < limit {
+            let limit = clock::now() + LONG;
+            while told.load(Ordering::Relaxed) < 10 * CONNECTIONS && clock::now() < limit {
                 thread::sleep(Duration::from_millis(1));
             }
             is_over.store(true, Ordering::Relaxed);
             threads.into_iter().for_each(|thread| thread.join().unwrap());
-            session.close(Instant::now() + LONG);
+            session.close(clock::now() + LONG);
         });
         serve(peer, usize::MAX, |_| true);
         over.join().unwrap();

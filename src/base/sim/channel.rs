@@ -1,0 +1,517 @@
+//! The channels of simulated threads. A channel that another thread has made is `crossbeam-channel`'s.
+
+use std::{collections::VecDeque, fmt, panic::Location, sync::Arc, time::Duration};
+
+pub use crossbeam_channel::{RecvError, RecvTimeoutError, SendError, TryRecvError, TrySendError};
+use parking_lot::Mutex;
+
+use super::{Until, Wake, What, me, run::Me, thread::in_time};
+
+pub struct Sender<T>(Tx<T>);
+
+pub struct Receiver<T>(Rx<T>);
+
+enum Tx<T> {
+    Real(crossbeam_channel::Sender<T>),
+    Simulated(Arc<Shared<T>>),
+}
+
+enum Rx<T> {
+    Real(crossbeam_channel::Receiver<T>),
+    Simulated(Arc<Shared<T>>),
+    Never,
+}
+
+/// Locked for moments, in which no other thread runs: never while a message is dropped.
+type Shared<T> = Mutex<State<T>>;
+
+struct State<T> {
+    queue: VecDeque<T>,
+    capacity: usize,
+    senders: usize,
+    receivers: usize,
+    /// Messages that were taken so far: with no room at all, a sender waits until its own was.
+    taken: u64,
+    sent: u64,
+    /// Receivers that wait: where there is no room, `try_send` needs one.
+    waiting: usize,
+}
+
+pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
+    match me() {
+        None => real(crossbeam_channel::unbounded()),
+        Some(_) => simulated(usize::MAX),
+    }
+}
+
+pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    match me() {
+        None => real(crossbeam_channel::bounded(capacity)),
+        Some(_) => simulated(capacity),
+    }
+}
+
+pub fn never<T>() -> Receiver<T> {
+    match me() {
+        None => Receiver(Rx::Real(crossbeam_channel::never())),
+        Some(_) => Receiver(Rx::Never),
+    }
+}
+
+fn real<T>(
+    (sender, receiver): (crossbeam_channel::Sender<T>, crossbeam_channel::Receiver<T>),
+) -> (Sender<T>, Receiver<T>) {
+    (Sender(Tx::Real(sender)), Receiver(Rx::Real(receiver)))
+}
+
+fn simulated<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    let queue = VecDeque::new();
+    let state = State { queue, capacity, senders: 1, receivers: 1, taken: 0, sent: 0, waiting: 0 };
+    let shared = Arc::new(Mutex::new(state));
+    (Sender(Tx::Simulated(shared.clone())), Receiver(Rx::Simulated(shared)))
+}
+
+fn receivers_key<T>(shared: &Arc<Shared<T>>) -> usize {
+    Arc::as_ptr(shared).addr()
+}
+
+fn senders_key<T>(shared: &Arc<Shared<T>>) -> usize {
+    receivers_key(shared) + 2
+}
+
+fn wake(key: usize) {
+    if let Some(me) = me() {
+        me.run.wake(key);
+    }
+}
+
+fn point(at: &'static Location<'static>) {
+    if let Some(me) = me() {
+        me.point(at);
+    }
+}
+
+impl<T> Sender<T> {
+    #[track_caller]
+    pub fn send(&self, message: T) -> Result<(), SendError<T>> {
+        let shared = match &self.0 {
+            Tx::Real(sender) => return sender.send(message),
+            Tx::Simulated(shared) => shared,
+        };
+        let at = Location::caller();
+        point(at);
+        let me = me();
+        loop {
+            let mut state = shared.lock();
+            if state.receivers == 0 {
+                return Err(SendError(message));
+            }
+            if state.queue.len() < state.capacity.max(1) {
+                let number = state.push(message);
+                let has_room = state.capacity > 0;
+                drop(state);
+                wake(receivers_key(shared));
+                return if has_room { Ok(()) } else { await_taking(shared, number, me.as_deref(), at) };
+            }
+            drop(state);
+            let Some(me) = &me else { return Err(SendError(message)) };
+            me.wait(&[senders_key(shared)], Until::Woken, What { label: "room in a channel", at });
+        }
+    }
+
+    #[track_caller]
+    pub fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
+        let shared = match &self.0 {
+            Tx::Real(sender) => return sender.try_send(message),
+            Tx::Simulated(shared) => shared,
+        };
+        point(Location::caller());
+        let mut state = shared.lock();
+        if state.receivers == 0 {
+            return Err(TrySendError::Disconnected(message));
+        }
+        let room = if state.capacity == 0 { state.waiting } else { state.capacity };
+        if state.queue.len() >= room {
+            return Err(TrySendError::Full(message));
+        }
+        state.push(message);
+        drop(state);
+        wake(receivers_key(shared));
+        Ok(())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        match &self.0 {
+            Tx::Real(sender) => sender.is_empty(),
+            Tx::Simulated(shared) => shared.lock().queue.is_empty(),
+        }
+    }
+
+    pub fn same_channel(&self, other: &Sender<T>) -> bool {
+        match (&self.0, &other.0) {
+            (Tx::Real(one), Tx::Real(other)) => one.same_channel(other),
+            (Tx::Simulated(one), Tx::Simulated(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+/// Waits until the message was taken, or no receiver is left: then takes it back.
+fn await_taking<T>(
+    shared: &Arc<Shared<T>>,
+    number: u64,
+    me: Option<&Me>,
+    at: &'static Location<'static>,
+) -> Result<(), SendError<T>> {
+    loop {
+        let mut state = shared.lock();
+        if state.taken > number {
+            return Ok(());
+        }
+        let is_over = state.receivers == 0 || me.is_none_or(|me| me.run.is_ending());
+        // There is one message at most.
+        if let Some(message) = is_over.then(|| state.queue.pop_front()).flatten() {
+            return Err(SendError(message));
+        }
+        drop(state);
+        if let Some(me) = me {
+            me.wait(&[senders_key(shared)], Until::Woken, What { label: "a receiver", at });
+        }
+    }
+}
+
+impl<T> State<T> {
+    fn push(&mut self, message: T) -> u64 {
+        self.queue.push_back(message);
+        self.sent += 1;
+        self.sent - 1
+    }
+}
+
+/// Takes the next message, without a step.
+fn take<T>(shared: &Arc<Shared<T>>) -> Result<T, TryRecvError> {
+    let mut state = shared.lock();
+    match state.queue.pop_front() {
+        Some(message) => {
+            state.taken += 1;
+            let is_bounded = state.capacity < usize::MAX;
+            drop(state);
+            if is_bounded {
+                wake(senders_key(shared));
+            }
+            Ok(message)
+        }
+        None if state.senders == 0 => Err(TryRecvError::Disconnected),
+        None => Err(TryRecvError::Empty),
+    }
+}
+
+impl<T> Receiver<T> {
+    #[track_caller]
+    pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        match &self.0 {
+            Rx::Real(receiver) => receiver.try_recv(),
+            Rx::Simulated(shared) => {
+                point(Location::caller());
+                take(shared)
+            }
+            Rx::Never => Err(TryRecvError::Empty),
+        }
+    }
+
+    #[track_caller]
+    pub fn recv(&self) -> Result<T, RecvError> {
+        match &self.0 {
+            Rx::Real(receiver) => receiver.recv(),
+            _ => self.recv_until(None, Location::caller()).map_err(|_| RecvError),
+        }
+    }
+
+    #[track_caller]
+    pub fn recv_timeout(&self, time: Duration) -> Result<T, RecvTimeoutError> {
+        match &self.0 {
+            Rx::Real(receiver) => receiver.recv_timeout(time),
+            _ => self.recv_until(me().map(|me| in_time(&me, time, Location::caller())), Location::caller()),
+        }
+    }
+
+    #[track_caller]
+    pub fn recv_deadline(&self, deadline: std::time::Instant) -> Result<T, RecvTimeoutError> {
+        match &self.0 {
+            Rx::Real(receiver) => receiver.recv_deadline(deadline),
+            _ => self.recv_until(Some(Until::Shows(deadline)), Location::caller()),
+        }
+    }
+
+    fn recv_until(&self, until: Option<Until>, at: &'static Location<'static>) -> Result<T, RecvTimeoutError> {
+        point(at);
+        let (until, what) = (until.unwrap_or(Until::Woken), What { label: "a message", at });
+        loop {
+            let taken = match &self.0 {
+                Rx::Simulated(shared) => take(shared),
+                Rx::Real(_) | Rx::Never => Err(TryRecvError::Empty),
+            };
+            match taken {
+                Ok(message) => return Ok(message),
+                Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
+                Err(TryRecvError::Empty) => {}
+            }
+            // Only simulated threads wait for simulated threads.
+            let Some(me) = me() else { return Err(RecvTimeoutError::Timeout) };
+            if wait(&me, &[self as &dyn Selectable], until, what) == Wake::TimedOut && !self.is_ready() {
+                return Err(RecvTimeoutError::Timeout);
+            }
+        }
+    }
+
+    pub fn try_iter(&self) -> impl Iterator<Item = T> + '_ {
+        std::iter::from_fn(|| self.try_recv().ok())
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = T> + '_ {
+        std::iter::from_fn(|| self.recv().ok())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Rx::Real(receiver) => receiver.len(),
+            Rx::Simulated(shared) => shared.lock().queue.len(),
+            Rx::Never => 0,
+        }
+    }
+}
+
+impl<T: 'static> IntoIterator for Receiver<T> {
+    type Item = T;
+    type IntoIter = Box<dyn Iterator<Item = T>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        Box::new(std::iter::from_fn(move || self.recv().ok()))
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        Sender(match &self.0 {
+            Tx::Real(sender) => Tx::Real(sender.clone()),
+            Tx::Simulated(shared) => {
+                shared.lock().senders += 1;
+                Tx::Simulated(shared.clone())
+            }
+        })
+    }
+}
+
+impl<T> Clone for Receiver<T> {
+    fn clone(&self) -> Self {
+        Receiver(match &self.0 {
+            Rx::Real(receiver) => Rx::Real(receiver.clone()),
+            Rx::Simulated(shared) => {
+                shared.lock().receivers += 1;
+                Rx::Simulated(shared.clone())
+            }
+            Rx::Never => Rx::Never,
+        })
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        let Tx::Simulated(shared) = &self.0 else { return };
+        let mut state = shared.lock();
+        state.senders -= 1;
+        if state.senders == 0 {
+            drop(state);
+            wake(receivers_key(shared));
+            if let Some(me) = me() {
+                me.point_in_drop();
+            }
+        }
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        let Rx::Simulated(shared) = &self.0 else { return };
+        let mut state = shared.lock();
+        state.receivers -= 1;
+        // With no room, the message is its sender's until it was taken.
+        if state.receivers == 0 && state.capacity > 0 {
+            let messages = std::mem::take(&mut state.queue);
+            drop(state);
+            drop(messages);
+        } else {
+            drop(state);
+        }
+        wake(senders_key(shared));
+    }
+}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sender { .. }")
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Receiver { .. }")
+    }
+}
+
+/// A channel among several that are waited for.
+pub trait Selectable {
+    /// Whether there is a message, or none will come any more.
+    fn is_ready(&self) -> bool;
+    fn key(&self) -> Option<usize>;
+    /// Counts itself among those that wait, or not any more.
+    fn waits(&self, begins: bool);
+    fn register<'a>(&'a self, select: &mut crossbeam_channel::Select<'a>);
+}
+
+impl<T> Selectable for Receiver<T> {
+    fn is_ready(&self) -> bool {
+        match &self.0 {
+            Rx::Real(receiver) => {
+                let mut select = crossbeam_channel::Select::new();
+                select.recv(receiver);
+                select.try_ready().is_ok()
+            }
+            Rx::Simulated(shared) => {
+                let state = shared.lock();
+                !state.queue.is_empty() || state.senders == 0
+            }
+            Rx::Never => false,
+        }
+    }
+
+    fn key(&self) -> Option<usize> {
+        if let Rx::Simulated(shared) = &self.0 { Some(receivers_key(shared)) } else { None }
+    }
+
+    fn waits(&self, begins: bool) {
+        if let Rx::Simulated(shared) = &self.0 {
+            let mut state = shared.lock();
+            state.waiting = if begins { state.waiting + 1 } else { state.waiting - 1 };
+        }
+    }
+
+    fn register<'a>(&'a self, select: &mut crossbeam_channel::Select<'a>) {
+        if let Rx::Real(receiver) = &self.0 {
+            select.recv(receiver);
+        }
+    }
+}
+
+/// A receiver, or what stands for one, as [`ready`] takes it.
+pub fn selectable<T>(channel: &Receiver<T>) -> &dyn Selectable {
+    channel
+}
+
+/// Waits for one of the channels, without a step before.
+fn wait(me: &Me, channels: &[&dyn Selectable], until: Until, what: What) -> Wake {
+    struct Waiting<'a>(&'a [&'a dyn Selectable]);
+    impl Drop for Waiting<'_> {
+        fn drop(&mut self) {
+            self.0.iter().for_each(|channel| channel.waits(false));
+        }
+    }
+    let keys: Vec<_> = channels.iter().filter_map(|channel| channel.key()).collect();
+    channels.iter().for_each(|channel| channel.waits(true));
+    let _waiting = Waiting(channels);
+    me.wait(&keys, until, what)
+}
+
+/// The number of a channel that is ready, of several the first one or any; `None` if none was in time.
+#[track_caller]
+pub fn ready(channels: &[&dyn Selectable], time: Option<Duration>, is_biased: bool) -> Option<usize> {
+    let at = Location::caller();
+    let Some(me) = me() else { return ready_really(channels, time, is_biased) };
+    let until = time.map_or(Until::Woken, |time| in_time(&me, time, at));
+    me.point(at);
+    loop {
+        let ready: Vec<_> = (0..channels.len()).filter(|number| channels[*number].is_ready()).collect();
+        if !ready.is_empty() {
+            return if is_biased { ready.first().copied() } else { fastrand::choice(ready) };
+        }
+        if wait(&me, channels, until, What { label: "one of several messages", at }) == Wake::TimedOut {
+            return (0..channels.len()).find(|number| channels[*number].is_ready());
+        }
+    }
+}
+
+fn ready_really(channels: &[&dyn Selectable], time: Option<Duration>, is_biased: bool) -> Option<usize> {
+    let mut select = if is_biased { crossbeam_channel::Select::new_biased() } else { crossbeam_channel::Select::new() };
+    let mut numbers = Vec::new();
+    for (number, channel) in channels.iter().enumerate() {
+        // Channels of a run that is over are of no use any more.
+        if channel.key().is_none() {
+            channel.register(&mut select);
+            numbers.push(number);
+        }
+    }
+    let ready = match time {
+        Some(time) => select.ready_timeout(time).ok()?,
+        None => select.ready(),
+    };
+    numbers.get(ready).copied()
+}
+
+/// Waits as `crossbeam-channel`'s macro of this name does. Each arm ends with a comma.
+macro_rules! select {
+    ($($arms:tt)+) => { $crate::base::sim::channel::select_arms!(false; $($arms)+) };
+}
+
+/// Waits as `crossbeam-channel`'s macro of this name does. Each arm ends with a comma.
+macro_rules! select_biased {
+    ($($arms:tt)+) => { $crate::base::sim::channel::select_arms!(true; $($arms)+) };
+}
+
+macro_rules! select_arms {
+    ($biased:expr; $(recv($channel:expr) -> $message:pat => $body:expr,)+ default($time:expr) => $late:expr $(,)?) => {{
+        let time: std::time::Duration = $time;
+        let time = Some(time).filter(|time| *time < std::time::Duration::MAX);
+        let mut turn = $crate::base::sim::channel::ready(&[$($crate::base::sim::channel::selectable(&$channel)),+], time, $biased);
+        $crate::base::sim::channel::select_arms!(@ turn { $late } $(($channel) ($message) ($body))+)
+    }};
+    ($biased:expr; $(recv($channel:expr) -> $message:pat => $body:expr),+ $(,)?) => {{
+        let mut turn = $crate::base::sim::channel::ready(&[$($crate::base::sim::channel::selectable(&$channel)),+], None, $biased);
+        $crate::base::sim::channel::select_arms!(
+            @ turn { unreachable!("a wait without an end has ended") } $(($channel) ($message) ($body))+
+        )
+    }};
+    (@ $turn:ident { $late:expr }) => { $late };
+    (@ $turn:ident { $late:expr } ($channel:expr) ($message:pat) ($body:expr) $($rest:tt)*) => {
+        match $crate::base::sim::channel::poll_at(&mut $turn, &$channel) {
+            Some(received) => {
+                let $message = received;
+                $body
+            }
+            None => $crate::base::sim::channel::select_arms!(@ $turn { $late } $($rest)*),
+        }
+    };
+}
+pub(crate) use {select, select_arms, select_biased};
+
+/// Polls the channel whose turn it is, and counts down to the turn of the next one.
+pub fn poll_at<T>(turn: &mut Option<usize>, channel: &Receiver<T>) -> Option<Result<T, RecvError>> {
+    let number = (*turn)?;
+    *turn = number.checked_sub(1);
+    if number > 0 {
+        return None;
+    }
+    let polled = match &channel.0 {
+        Rx::Real(receiver) => receiver.try_recv(),
+        Rx::Simulated(shared) => take(shared),
+        Rx::Never => Err(TryRecvError::Empty),
+    };
+    match polled {
+        Ok(message) => Some(Ok(message)),
+        Err(TryRecvError::Disconnected) => Some(Err(RecvError)),
+        Err(TryRecvError::Empty) => None,
+    }
+}

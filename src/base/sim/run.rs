@@ -1,0 +1,566 @@
+//! One run: the baton, and the begin and the end of its threads.
+
+use std::{
+    any::Any,
+    fmt,
+    panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind},
+    rc::Rc,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::{
+    Until, Wake, What, aside,
+    clock::{Clock, NEVER, duration, instant},
+    schedule::{Choices, Schedule},
+    set_me,
+    table::Table,
+};
+use crate::base::panics::message;
+
+/// When a run is given up.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// In true time.
+    pub(crate) time: Duration,
+    pub(crate) steps: u64,
+}
+
+/// How a run has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The director has returned.
+    Done,
+    /// All threads wait, and nothing will ever wake one.
+    Deadlock(Vec<Waiting>),
+    /// The steps were used up.
+    Livelock(Vec<Waiting>),
+    /// The time was used up.
+    OutOfTime(Vec<Waiting>),
+    /// A thread has panicked.
+    Panic { thread: String, message: String },
+}
+
+impl Outcome {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Outcome::Done => "done",
+            Outcome::Deadlock(_) => "a DEADLOCK: nothing will ever wake one of these",
+            Outcome::Livelock(_) => "a LIVELOCK: the steps are used up",
+            Outcome::OutOfTime(_) => "OUT OF TIME",
+            Outcome::Panic { .. } => "a PANIC",
+        }
+    }
+}
+
+/// A thread that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub(crate) process: String,
+    pub(crate) thread: String,
+    pub(crate) what: String,
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} / {} waits for {}", self.process, self.thread, self.what)
+    }
+}
+
+/// What a run has come to.
+#[derive(Debug, Clone)]
+pub(crate) struct Ended {
+    pub(crate) outcome: Outcome,
+    pub(crate) hash: u64,
+    pub(crate) steps: u64,
+    pub(crate) switches: u64,
+    pub(crate) time: Duration,
+    /// The last notes.
+    pub(crate) tail: Vec<String>,
+    /// Threads that did not end. There should be none.
+    pub(crate) leaked: usize,
+}
+
+/// What happens in a run besides its threads: the network and the servers.
+pub(crate) trait Events: Send + Sync {
+    /// Does what is due. It tells the run when it is due next ([`Run::set_next_event`]).
+    fn happen(&self, now: u64);
+}
+
+/// The payload by which a simulated thread unwinds at the end of its run.
+struct TheEnd;
+
+/// Passed from thread to thread: only who has it runs.
+#[derive(Default)]
+pub(super) struct Baton {
+    is_here: AtomicBool,
+    thread: OnceLock<thread::Thread>,
+}
+
+impl Baton {
+    fn give(&self) {
+        self.is_here.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    fn take(&self) {
+        while !self.is_here.swap(false, Ordering::Acquire) {
+            thread::park();
+        }
+    }
+}
+
+/// One run.
+pub(crate) struct Run {
+    table: Mutex<Table>,
+    events: Mutex<Option<Arc<dyn Events>>>,
+    seed: u64,
+}
+
+/// A simulated thread, as it knows itself.
+pub(crate) struct Me {
+    pub(crate) run: Arc<Run>,
+    pub(crate) id: usize,
+    baton: Arc<Baton>,
+}
+
+/// How often a thread may wait while it unwinds at the end, before it is left behind.
+const LATE_WAITS: u32 = 100_000;
+/// For how long each wait and each look at the clock takes then: what has a deadline reaches it.
+const LATE_WAIT: u64 = 1_000_000_000;
+
+impl Run {
+    /// Runs the director on the calling thread, as the first thread of the first process. Returns when all threads have ended.
+    pub(crate) fn run(
+        seed: u64,
+        schedule: Schedule,
+        stalls: Option<bool>,
+        limits: Limits,
+        director: impl FnOnce(&Arc<Run>),
+    ) -> Ended {
+        assert!(super::me().is_none(), "a run inside of a run");
+        let table = Table::new(Choices::new(seed, schedule, stalls), limits);
+        let run = Arc::new(Run { table: Mutex::new(table), events: Mutex::default(), seed });
+        let baton = Arc::new(Baton::default());
+        baton.thread.get_or_init(thread::current);
+        let id = {
+            let mut table = run.table.lock();
+            table.add_process("the director", 0);
+            table.add_thread("the director", 0, baton.clone())
+        };
+        let before = fastrand::get_seed();
+        fastrand::seed(run.seed_of(id));
+        let me = Rc::new(Me { run: run.clone(), id, baton });
+        set_me(Some(me.clone()));
+        let directed = catch_unwind(AssertUnwindSafe(|| director(&run)));
+        run.finish(&me, directed.err());
+        set_me(None);
+        fastrand::seed(before);
+        run.ended()
+    }
+
+    /// What happens besides the threads.
+    pub(crate) fn set_events(&self, events: Arc<dyn Events>) {
+        *self.events.lock() = Some(events);
+    }
+
+    /// When the events are due next, in nanoseconds of true time.
+    pub(crate) fn set_next_event(&self, at: Option<u64>) {
+        let mut table = self.table.lock();
+        if !table.is_ending {
+            table.next_event = at.unwrap_or(NEVER);
+        }
+    }
+
+    /// True time, in nanoseconds since the begin.
+    pub(crate) fn time(&self) -> u64 {
+        self.table.lock().now
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.table.lock().is_ending
+    }
+
+    /// Puts a number into the history's hash.
+    pub(crate) fn mix(&self, number: u64) {
+        self.table.lock().mix(number);
+    }
+
+    /// Puts a line into the history, and into its hash.
+    pub(crate) fn note(&self, line: &str) {
+        let mut table = self.table.lock();
+        for byte in line.bytes() {
+            table.mix(u64::from(byte));
+        }
+        table.note(|| line.to_owned());
+    }
+
+    /// Whether every line of the history is printed: then more of them are worth their price.
+    pub(crate) fn is_loud(&self) -> bool {
+        self.table.lock().is_loud
+    }
+
+    pub(crate) fn wake(&self, key: usize) {
+        self.table.lock().wake(key);
+    }
+
+    /// Adds a process whose clock shows this now.
+    pub(crate) fn add_process(&self, name: &str, local: u64) -> usize {
+        self.table.lock().add_process(name, local)
+    }
+
+    /// The process stands still for that time, and its clock too if its machine sleeps.
+    pub(crate) fn stand_still(&self, process: usize, time: Duration, sleeps: bool) {
+        let mut table = self.table.lock();
+        let until = table.now.saturating_add(duration(time));
+        table.mix(until);
+        table.stand_still(process, until, sleeps);
+    }
+
+    pub(crate) fn kill(&self, process: usize) {
+        let mut table = self.table.lock();
+        table.mix(process as u64);
+        table.kill(process);
+    }
+
+    pub(crate) fn is_dead(&self, process: usize) -> bool {
+        self.table.lock().processes[process].is_dead
+    }
+
+    pub(crate) fn set_clock_rate(&self, process: usize, ppm: i64) {
+        let mut table = self.table.lock();
+        let now = table.now;
+        table.change_clock(process, |clock| clock.set_rate(now, ppm));
+    }
+
+    pub(crate) fn clock(&self, process: usize) -> Clock {
+        self.table.lock().processes[process].clock.clone()
+    }
+
+    /// Starts a thread of a process.
+    pub(crate) fn spawn(
+        self: &Arc<Self>,
+        process: usize,
+        name: &str,
+        run: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<usize> {
+        let baton = Arc::new(Baton::default());
+        let id = {
+            let mut table = self.table.lock();
+            if table.is_ending {
+                return Err(std::io::ErrorKind::WouldBlock.into());
+            }
+            table.add_thread(name, process, baton.clone())
+        };
+        let (this, its_baton) = (self.clone(), baton.clone());
+        let body = move || {
+            its_baton.take();
+            fastrand::seed(this.seed_of(id));
+            let me = Rc::new(Me { run: this.clone(), id, baton: its_baton });
+            set_me(Some(me.clone()));
+            let ran = catch_unwind(AssertUnwindSafe(|| {
+                me.die_at_the_end();
+                run();
+            }));
+            set_me(None);
+            this.thread_ended(&me, ran.err());
+        };
+        let started = thread::Builder::new().name(name.into()).stack_size(STACK).spawn(body);
+        let handle = started.inspect_err(|_| self.table.lock().end_thread(id))?;
+        let _ = baton.thread.set(handle.thread().clone());
+        self.table.lock().threads[id].handle = Some(handle);
+        Ok(id)
+    }
+
+    /// Wakes who waits for the end of that thread.
+    pub(crate) fn end_key(id: usize) -> usize {
+        4 * id + 3
+    }
+
+    pub(crate) fn has_thread_ended(&self, id: usize) -> bool {
+        self.table.lock().threads[id].is_ended
+    }
+
+    fn seed_of(&self, id: usize) -> u64 {
+        let of_thread = (id as u64 + 1).wrapping_mul(0xd134_2543_de82_ef95);
+        self.seed.rotate_left(17) ^ of_thread
+    }
+
+    fn thread_ended(&self, me: &Me, panic: Option<Box<dyn Any + Send>>) {
+        let mut table = self.table.lock();
+        if let Some(panic) = panic.filter(|panic| !panic.is::<TheEnd>()) {
+            let thread = table.threads[me.id].name.clone();
+            table.begin_end(Outcome::Panic { thread, message: message(&*panic).to_owned() });
+        }
+        table.end_thread(me.id);
+        table.wake(Run::end_key(me.id));
+        self.dispatch(table, None);
+    }
+
+    /// Gives the baton to whom the schedule chooses, and returns when it is back; at once if the thread has ended.
+    fn dispatch<'a>(&'a self, mut table: MutexGuard<'a, Table>, me: Option<&Me>) {
+        let next = loop {
+            if table.now >= table.due() && !table.is_ending {
+                table = self.happen(table);
+                continue;
+            }
+            if let Some(next) = table.choose() {
+                break next;
+            }
+            if table.is_ending {
+                // All others wait for each other. The director leaves them behind.
+                break 0;
+            }
+            let due = table.due();
+            if due == NEVER {
+                let waiting = table.waiting();
+                table.begin_end(Outcome::Deadlock(waiting));
+            } else {
+                table.now = due;
+                table.mix(due);
+                self.look_at_time(&mut table);
+            }
+        };
+        if me.is_some_and(|me| me.id == next) {
+            return;
+        }
+        table.running = next;
+        table.switches += 1;
+        let (steps, now) = (table.steps, table.now);
+        table.mix(next as u64 ^ (steps << 20));
+        table.mix(now);
+        let baton = table.threads[next].baton.clone();
+        drop(table);
+        baton.give();
+        if let Some(me) = me {
+            me.baton.take();
+        }
+    }
+
+    /// Does what is due.
+    fn happen<'a>(&'a self, mut table: MutexGuard<'a, Table>) -> MutexGuard<'a, Table> {
+        table.expire();
+        if table.next_event > table.now {
+            return table;
+        }
+        table.next_event = NEVER;
+        let now = table.now;
+        drop(table);
+        let events = self.events.lock().clone();
+        let happened = catch_unwind(AssertUnwindSafe(|| events.map(|events| aside(|| events.happen(now)))));
+        let mut table = self.table.lock();
+        if let Err(panic) = happened {
+            table.begin_end(Outcome::Panic { thread: "the network".into(), message: message(&*panic).to_owned() });
+        }
+        table
+    }
+
+    fn look_at_time(&self, table: &mut Table) {
+        if table.now > duration(table.limits.time) {
+            let waiting = table.waiting();
+            table.begin_end(Outcome::OutOfTime(waiting));
+        } else if table.steps > table.limits.steps {
+            let waiting = table.waiting();
+            table.begin_end(Outcome::Livelock(waiting));
+        }
+    }
+
+    /// Ends all threads, and waits for that.
+    fn finish(&self, me: &Me, panic: Option<Box<dyn Any + Send>>) {
+        let mut table = self.table.lock();
+        table.begin_end(match panic.filter(|panic| !panic.is::<TheEnd>()) {
+            None => Outcome::Done,
+            Some(panic) => Outcome::Panic { thread: "the director".into(), message: message(&*panic).to_owned() },
+        });
+        loop {
+            let others = table.alive > 1;
+            // Not runnable itself: it comes to its turn when no other one is.
+            table.begin_wait(me.id, &[], Until::Woken, What::here("the end"));
+            if !others || table.choose().is_none() {
+                break;
+            }
+            self.dispatch(table, Some(me));
+            table = self.table.lock();
+        }
+        let handles: Vec<_> = table
+            .threads
+            .iter_mut()
+            .filter(|thread| thread.is_ended)
+            .filter_map(|thread| thread.handle.take())
+            .collect();
+        drop(table);
+        *self.events.lock() = None;
+        for handle in handles {
+            let _ = handle.join();
+        }
+    }
+
+    fn ended(&self) -> Ended {
+        let mut table = self.table.lock();
+        let tail = table.tail.drain(..).collect();
+        Ended {
+            outcome: table.outcome.clone().unwrap_or(Outcome::Done),
+            hash: table.hash,
+            steps: table.steps,
+            switches: table.switches,
+            time: Duration::from_nanos(table.now),
+            tail,
+            leaked: table.alive - 1,
+        }
+    }
+}
+
+/// The stack of a simulated thread.
+const STACK: usize = 1 << 20;
+
+impl Me {
+    /// A call of the seam: another thread may go on.
+    pub(crate) fn point(&self, at: &'static Location<'static>) {
+        self.step(at);
+        self.die_at_the_end();
+    }
+
+    /// As [`point`](Me::point), where the thread must not unwind.
+    #[track_caller]
+    pub(crate) fn point_in_drop(&self) {
+        self.step(Location::caller());
+    }
+
+    fn step(&self, at: &'static Location<'static>) {
+        let mut table = self.run.table.lock();
+        if table.is_ending {
+            return;
+        }
+        table.steps += 1;
+        let time = table.choices.step();
+        table.now += time;
+        if table.steps.is_multiple_of(1024) {
+            self.run.look_at_time(&mut table);
+        }
+        while table.now >= table.due() && !table.is_ending {
+            table = self.run.happen(table);
+        }
+        if let Some(stall) = table.choices.stall().filter(|_| self.id != 0 && !table.is_ending) {
+            let until = table.now + stall;
+            table.begin_wait(self.id, &[], Until::TrueTime(until), What { label: "standing still", at });
+        } else if !table.switches(self.id) && table.may_run(self.id) {
+            return;
+        }
+        self.run.dispatch(table, Some(self));
+    }
+
+    /// Waits until one of the keys is woken, or the time is up. The wake-up may be for nothing.
+    ///
+    /// Between the look that found nothing and this call there must be no other call of the seam: no other thread runs in
+    /// between, so no wake-up is lost.
+    pub(crate) fn wait(&self, keys: &[usize], until: Until, what: What) -> Wake {
+        if self.is_late() {
+            return self.wait_late();
+        }
+        let mut table = self.run.table.lock();
+        table.steps += 1;
+        table.now += table.choices.step();
+        table.begin_wait(self.id, keys, until, what);
+        self.run.dispatch(table, Some(self));
+        self.die_at_the_end();
+        if self.run.table.lock().threads[self.id].has_timed_out { Wake::TimedOut } else { Wake::Woken }
+    }
+
+    /// Waits until a lock may be free. Also at the end of the run: who has it gives it back when it unwinds.
+    pub(crate) fn wait_for_lock(&self, key: usize, what: What) {
+        self.die_at_the_end();
+        let mut table = self.run.table.lock();
+        table.begin_wait(self.id, &[key], Until::Woken, what);
+        self.run.dispatch(table, Some(self));
+        self.die_at_the_end();
+    }
+
+    /// Whether the run has ended, and this thread is unwinding.
+    fn is_late(&self) -> bool {
+        self.die_at_the_end();
+        self.run.is_ending()
+    }
+
+    fn wait_late(&self) -> Wake {
+        let mut table = self.run.table.lock();
+        table.now += LATE_WAIT;
+        let late = &mut table.threads[self.id].late_waits;
+        *late += 1;
+        if *late > LATE_WAITS {
+            // It waits for what cannot come any more.
+            table.begin_wait(self.id, &[], Until::Woken, What::here("nothing"));
+        }
+        self.run.dispatch(table, Some(self));
+        Wake::TimedOut
+    }
+
+    /// Unwinds, if the run has ended and this thread does not unwind already.
+    fn die_at_the_end(&self) {
+        if !thread::panicking() && self.run.is_ending() {
+            resume_unwind(Box::new(TheEnd));
+        }
+    }
+
+    /// Yields: all others come first.
+    pub(crate) fn yield_now(&self, at: &'static Location<'static>) {
+        self.point(at);
+        let mut table = self.run.table.lock();
+        table.fall_behind(self.id);
+        self.run.dispatch(table, Some(self));
+        self.die_at_the_end();
+    }
+
+    /// What the clock of its process shows.
+    pub(crate) fn now(&self, at: &'static Location<'static>) -> Instant {
+        self.point(at);
+        let mut table = self.run.table.lock();
+        if table.is_ending {
+            table.now += LATE_WAIT;
+        }
+        let process = table.threads[self.id].process;
+        instant(table.processes[process].clock.shows(table.now))
+    }
+
+    pub(crate) fn process(&self) -> usize {
+        self.run.table.lock().threads[self.id].process
+    }
+
+    /// Runs as if the thread belonged to that process.
+    pub(crate) fn within<T>(&self, process: usize, run: impl FnOnce() -> T) -> T {
+        struct Back<'a>(&'a Me, usize);
+        impl Drop for Back<'_> {
+            fn drop(&mut self) {
+                self.0.run.table.lock().adopt(self.0.id, self.1);
+            }
+        }
+        let before = self.run.table.lock().adopt(self.id, process);
+        let _back = Back(self, before);
+        run()
+    }
+
+    /// Takes the mark that the thread was unparked.
+    pub(super) fn take_unparked(&self) -> bool {
+        std::mem::take(&mut self.run.table.lock().threads[self.id].is_unparked)
+    }
+
+    pub(super) fn park_key(id: usize) -> usize {
+        4 * id + 1
+    }
+}
+
+impl Run {
+    /// Lets that thread go on, or not sleep when it parks next.
+    pub(super) fn unpark(&self, id: usize) {
+        let mut table = self.table.lock();
+        table.threads[id].is_unparked = true;
+        table.wake(Me::park_key(id));
+    }
+}

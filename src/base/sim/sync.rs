@@ -1,0 +1,116 @@
+//! The lock of simulated threads.
+
+use std::{
+    fmt,
+    ops::{Deref, DerefMut},
+    panic::Location,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+use super::{What, me, run::Me};
+
+/// `parking_lot`'s; a simulated thread never blocks in it.
+#[derive(Default)]
+pub struct Mutex<T: ?Sized> {
+    /// How many simulated threads wait for it, or have waited when their run ended.
+    waiting: AtomicUsize,
+    inner: parking_lot::Mutex<T>,
+}
+
+pub struct MutexGuard<'a, T: ?Sized> {
+    lock: &'a Mutex<T>,
+    /// `None` only while this is dropped.
+    inner: Option<parking_lot::MutexGuard<'a, T>>,
+}
+
+impl<T> Mutex<T> {
+    pub const fn new(value: T) -> Mutex<T> {
+        Mutex { waiting: AtomicUsize::new(0), inner: parking_lot::Mutex::new(value) }
+    }
+
+    pub fn into_inner(self) -> T {
+        self.inner.into_inner()
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    #[track_caller]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        let inner = match me() {
+            None => self.inner.lock(),
+            Some(me) => self.lock_simulated(&me, Location::caller()),
+        };
+        MutexGuard { lock: self, inner: Some(inner) }
+    }
+
+    fn lock_simulated(&self, me: &Me, at: &'static Location<'static>) -> parking_lot::MutexGuard<'_, T> {
+        me.point(at);
+        loop {
+            if let Some(guard) = self.inner.try_lock() {
+                return guard;
+            }
+            self.waiting.fetch_add(1, Relaxed);
+            me.wait_for_lock(self.key(), What { label: "a lock", at });
+            self.waiting.fetch_sub(1, Relaxed);
+        }
+    }
+
+    #[track_caller]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        if let Some(me) = me() {
+            me.point(Location::caller());
+        }
+        self.inner.try_lock().map(|inner| MutexGuard { lock: self, inner: Some(inner) })
+    }
+
+    pub fn get_mut(&mut self) -> &mut T {
+        self.inner.get_mut()
+    }
+
+    fn key(&self) -> usize {
+        (&raw const self.waiting).addr()
+    }
+}
+
+impl<T: ?Sized> Drop for MutexGuard<'_, T> {
+    fn drop(&mut self) {
+        self.inner = None;
+        let Some(me) = me() else { return };
+        if self.lock.waiting.load(Relaxed) > 0 {
+            me.run.wake(self.lock.key());
+        }
+        me.point_in_drop();
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        match &self.inner {
+            Some(inner) => inner,
+            None => unreachable!("it is dropped"),
+        }
+    }
+}
+
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        match &mut self.inner {
+            Some(inner) => inner,
+            None => unreachable!("it is dropped"),
+        }
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

@@ -1,0 +1,104 @@
+//! Simulated threads, as the code that runs on them sees them.
+
+use std::{io, panic::Location, sync::Weak, time::Duration};
+
+use super::{
+    Until, What,
+    clock::{duration, instant, nanos},
+    me,
+    run::{Me, Run},
+};
+
+/// A thread that can be unparked.
+#[derive(Clone)]
+pub struct Thread(Handle);
+
+#[derive(Clone)]
+enum Handle {
+    Real(std::thread::Thread),
+    Simulated(Weak<Run>, usize),
+}
+
+impl Thread {
+    #[track_caller]
+    pub fn unpark(&self) {
+        match &self.0 {
+            Handle::Real(thread) => thread.unpark(),
+            Handle::Simulated(run, id) => {
+                if let Some(run) = run.upgrade() {
+                    run.unpark(*id);
+                }
+                if let Some(me) = me() {
+                    me.point_in_drop();
+                }
+            }
+        }
+    }
+}
+
+pub fn current() -> Thread {
+    Thread(match me() {
+        None => Handle::Real(std::thread::current()),
+        Some(me) => Handle::Simulated(std::sync::Arc::downgrade(&me.run), me.id),
+    })
+}
+
+#[track_caller]
+pub fn park() {
+    match me() {
+        None => std::thread::park(),
+        Some(me) => park_simulated(&me, None, Location::caller()),
+    }
+}
+
+#[track_caller]
+pub fn park_timeout(time: Duration) {
+    match me() {
+        None => std::thread::park_timeout(time),
+        Some(me) => park_simulated(&me, Some(time), Location::caller()),
+    }
+}
+
+fn park_simulated(me: &Me, time: Option<Duration>, at: &'static Location<'static>) {
+    let until = time.map_or(Until::Woken, |time| in_time(me, time, at));
+    me.point(at);
+    if !me.take_unparked() {
+        me.wait(&[Me::park_key(me.id)], until, What { label: "an unpark", at });
+        me.take_unparked();
+    }
+}
+
+/// When this time will have passed on the clock of the thread's process.
+pub(super) fn in_time(me: &Me, time: Duration, at: &'static Location<'static>) -> Until {
+    Until::Shows(instant(nanos(me.now(at)).saturating_add(duration(time)).min(LATEST)))
+}
+
+/// Five hundred years.
+const LATEST: u64 = u64::MAX - (1 << 60);
+
+/// Sleeps; a thread of the real world does that on the real clock.
+#[track_caller]
+pub(crate) fn sleep(time: Duration) {
+    let Some(me) = me() else { return std::thread::sleep(time) };
+    let at = Location::caller();
+    let until = in_time(&me, time, at);
+    me.wait(&[], until, What { label: "the end of a sleep", at });
+}
+
+/// Lets others go first.
+#[track_caller]
+pub(crate) fn yield_now() {
+    match me() {
+        None => std::thread::yield_now(),
+        Some(me) => me.yield_now(Location::caller()),
+    }
+}
+
+/// Starts a thread of the calling thread's process.
+#[track_caller]
+pub(crate) fn start(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let Some(me) = me() else { return Err(io::ErrorKind::Unsupported.into()) };
+    me.run.spawn(me.process(), name, run)?;
+    me.point(Location::caller());
+    Ok(())
+}

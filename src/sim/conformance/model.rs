@@ -1,0 +1,98 @@
+//! The modelled ensemble as the servers of a row.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use super::scene::{Came, Servers};
+use crate::sim::ensemble::{ConnId, Ensemble, EnsembleConfig, Output};
+
+#[derive(Debug, Default)]
+struct Stream {
+    bytes: VecDeque<u8>,
+    has_ended: bool,
+}
+
+pub(super) struct Model {
+    ensemble: Ensemble,
+    now: Duration,
+    conns: Vec<ConnId>,
+    streams: BTreeMap<ConnId, Stream>,
+}
+
+impl Model {
+    pub(super) fn new(config: EnsembleConfig, seed: u64) -> Model {
+        let ensemble = Ensemble::new(config, seed);
+        Model { ensemble, now: Duration::ZERO, conns: Vec::new(), streams: BTreeMap::new() }
+    }
+
+    fn deliver(&mut self, out: Vec<Output>) {
+        for output in out {
+            match output {
+                Output::Send { conn, bytes } => self.streams.get_mut(&conn).unwrap().bytes.extend(bytes),
+                Output::Close { conn } => self.streams.get_mut(&conn).unwrap().has_ended = true,
+            }
+        }
+    }
+
+    fn frame(&mut self, conn: usize) -> Option<Came> {
+        let stream = self.streams.get_mut(&self.conns[conn]).unwrap();
+        if stream.bytes.len() < 4 {
+            return stream.has_ended.then_some(Came::End);
+        }
+        let length: Vec<u8> = stream.bytes.drain(..4).collect();
+        let length = u32::from_be_bytes(length.try_into().unwrap()) as usize;
+        Some(Came::Frame(stream.bytes.drain(..length).collect()))
+    }
+}
+
+impl Servers for Model {
+    fn connect(&mut self, at: &str) -> usize {
+        let leader = self.ensemble.leader().unwrap();
+        let followers: Vec<usize> = (0..self.ensemble.servers()).filter(|server| *server != leader).collect();
+        let server = match at {
+            "leader" => leader,
+            "follower" => followers[0],
+            "other" => followers[1],
+            number => number.parse().unwrap(),
+        };
+        let conn = self.ensemble.connect(server, self.now).unwrap();
+        self.streams.insert(conn, Stream::default());
+        self.conns.push(conn);
+        self.conns.len() - 1
+    }
+
+    fn write(&mut self, conn: usize, bytes: &[u8]) {
+        let mut out = Vec::new();
+        // Cut anywhere, as a network may.
+        for piece in bytes.chunks(1 + bytes.len() / 3) {
+            self.ensemble.receive(self.conns[conn], piece, self.now, &mut out);
+        }
+        self.deliver(out);
+    }
+
+    fn read(&mut self, conn: usize, patience: Duration) -> Came {
+        let deadline = self.now + patience;
+        loop {
+            if let Some(came) = self.frame(conn) {
+                return came;
+            }
+            match self.ensemble.next_wake().filter(|wake| *wake <= deadline) {
+                Some(wake) => {
+                    self.now = wake.max(self.now);
+                    let mut out = Vec::new();
+                    self.ensemble.tick(self.now, &mut out);
+                    self.deliver(out);
+                }
+                None => return Came::Nothing,
+            }
+        }
+    }
+
+    fn hang_up(&mut self, conn: usize) {
+        let mut out = Vec::new();
+        self.ensemble.disconnected(self.conns[conn], self.now, &mut out);
+        self.deliver(out);
+    }
+}

@@ -1,0 +1,90 @@
+//! Real servers as those of a row: plain TCP.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::TcpStream,
+    time::{Duration, Instant},
+};
+
+use super::scene::{Came, Servers};
+use crate::testing::{TestingCluster, TestingServer};
+
+/// One server, or several.
+pub(super) enum Real {
+    Alone(TestingServer),
+    Cluster(TestingCluster),
+}
+
+pub(super) struct Streams<'a> {
+    servers: &'a Real,
+    streams: Vec<TcpStream>,
+}
+
+impl<'a> Streams<'a> {
+    pub(super) fn new(servers: &'a Real) -> Self {
+        Streams { servers, streams: Vec::new() }
+    }
+}
+
+impl Real {
+    fn address(&self, at: &str) -> String {
+        match self {
+            Real::Alone(server) => server.connect_string(),
+            Real::Cluster(cluster) => {
+                let leader = cluster.wait_for_leader(Duration::from_secs(60)).unwrap();
+                let followers: Vec<usize> = (0..cluster.servers().len()).filter(|server| *server != leader).collect();
+                let server = match at {
+                    "leader" => leader,
+                    "follower" => followers[0],
+                    "other" => followers[1],
+                    number => number.parse().unwrap(),
+                };
+                cluster.servers()[server].connect_string()
+            }
+        }
+    }
+}
+
+impl Servers for Streams<'_> {
+    fn connect(&mut self, at: &str) -> usize {
+        let stream = TcpStream::connect(self.servers.address(at)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        self.streams.push(stream);
+        self.streams.len() - 1
+    }
+
+    fn write(&mut self, conn: usize, bytes: &[u8]) {
+        // The server may have ended the connection, which reading tells.
+        let _ = self.streams[conn].write_all(bytes);
+    }
+
+    fn read(&mut self, conn: usize, patience: Duration) -> Came {
+        let deadline = Instant::now() + patience;
+        let mut length = [0; 4];
+        match read(&mut self.streams[conn], &mut length, deadline) {
+            Some(true) => {}
+            Some(false) => return Came::End,
+            None => return Came::Nothing,
+        }
+        let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+        match read(&mut self.streams[conn], &mut frame, deadline) {
+            Some(true) => Came::Frame(frame),
+            _ => Came::End,
+        }
+    }
+
+    fn hang_up(&mut self, conn: usize) {
+        let _ = self.streams[conn].shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// `false`: the stream has ended. `None`: nothing came in time.
+fn read(stream: &mut TcpStream, bytes: &mut [u8], deadline: Instant) -> Option<bool> {
+    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    stream.set_read_timeout(Some(left)).unwrap();
+    match stream.read_exact(bytes) {
+        Ok(()) => Some(true),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => None,
+        Err(_) => Some(false),
+    }
+}
