@@ -156,6 +156,8 @@ pub(crate) struct Term {
     pub(crate) begun: At,
     /// When the listener was told of its end.
     pub(crate) ended: Option<At>,
+    /// The number of its claim, if it was certain as it began.
+    pub(crate) claim: Option<usize>,
 }
 
 /// Why a promise does not count.

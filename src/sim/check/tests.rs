@@ -221,6 +221,7 @@ fn a_leader_that_is_told_after_the_next_one_is_found() {
         by: actor(process),
         begun: s(begun),
         ended: ended.map(s),
+        claim: None,
     };
     let with = |ended| History { terms: vec![term(0, 1.0, ended), term(1, 3.0, None)], ..history(Vec::new()) };
     finds_nothing(&with(Some(2.9)));

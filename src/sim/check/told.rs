@@ -49,11 +49,8 @@ fn check_terms(history: &History, place: usize, verdict: &mut Verdict) {
     for (index, next) in terms.iter().enumerate() {
         let open = |term: &&&Term| term.ended.is_none_or(|ended| ended > next.begun) && term.by != next.by;
         for term in terms.iter().take(index).filter(open) {
-            let holds = |by, at: At| {
-                history.claims.iter().find(|claim| claim.place == place && claim.by == by && claim.begun == at)
-            };
-            let claims: Vec<&Claim> =
-                [holds(term.by, term.begun), holds(next.by, next.begun)].into_iter().flatten().collect();
+            let of = |term: &Term| term.claim.and_then(|claim| history.claims.get(claim));
+            let claims: Vec<&Claim> = [of(term), of(next)].into_iter().flatten().collect();
             if is_awake(history, term.by.process, next.begun) && is_awake(history, next.by.process, next.begun) {
                 let begun = [term.begun.as_secs_f64(), next.begun.as_secs_f64()];
                 let what = || {

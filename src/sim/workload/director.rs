@@ -110,7 +110,8 @@ impl<'a> Director<'a> {
     }
 
     fn links(&self, link: Link) -> Vec<Links> {
-        let processes = (0..self.processes.len()).filter(|process| link.process.is_none_or(|wanted| wanted == *process));
+        let processes =
+            (0..self.processes.len()).filter(|process| link.process.is_none_or(|wanted| wanted == *process));
         let of = |process: usize| Links { server: link.server, ..self.of_process(process) };
         processes.filter(|process| !self.away.contains(process)).map(of).collect()
     }
@@ -163,7 +164,11 @@ impl<'a> Director<'a> {
                 if self.away.insert(*process) {
                     let links = self.of_process(*process);
                     network.refuse(links);
-                    if number % 2 == 0 { network.cut(links, Cut::Reset) } else { network.black_hole(links, Way::Both) }
+                    if number % 2 == 0 {
+                        network.cut(links, Cut::Reset)
+                    } else {
+                        network.black_hole(links, Way::Both)
+                    }
                     let (from, to) = self.lasts(number, fault, *lasts);
                     self.notes.facts(|facts| facts.away.push((*process, from, to)));
                 }
@@ -183,7 +188,10 @@ impl<'a> Director<'a> {
                 network.name_service(if *is_silent { NameService::Silent } else { NameService::Fails });
                 self.lasts(number, fault, *lasts);
             }
-            Fault::Permits { .. } | Fault::DeleteZnode { .. } | Fault::DeleteDirectory { .. } | Fault::Expire { .. } => {
+            Fault::Permits { .. }
+            | Fault::DeleteZnode { .. }
+            | Fault::DeleteDirectory { .. }
+            | Fault::Expire { .. } => {
                 self.administer(number, fault);
             }
             Fault::Pause { process, lasts } | Fault::MachineSleeps { process, lasts } => {
@@ -192,7 +200,11 @@ impl<'a> Director<'a> {
                 let sleeps = matches!(fault, Fault::MachineSleeps { .. });
                 self.notes.sample();
                 self.notes.facts(|facts| if sleeps { &mut facts.asleep } else { &mut facts.paused }.push(times));
-                if sleeps { self.processes[*process].machine_sleeps(*lasts) } else { self.processes[*process].pause(*lasts) }
+                if sleeps {
+                    self.processes[*process].machine_sleeps(*lasts)
+                } else {
+                    self.processes[*process].pause(*lasts)
+                }
                 self.paused_until = self.paused_until.max(now + *lasts);
             }
             _ => self.to_servers(number, fault),
@@ -255,7 +267,9 @@ impl<'a> Director<'a> {
         match fault {
             Fault::BlackHole { link, .. } | Fault::Delay { link, .. } | Fault::Refuse { link, .. } => {
                 self.links(*link).into_iter().for_each(|links| network.heal(links));
-                (0..self.processes.len()).filter(|process| !self.away.contains(process)).for_each(|process| self.set_latency(process));
+                (0..self.processes.len())
+                    .filter(|process| !self.away.contains(process))
+                    .for_each(|process| self.set_latency(process));
             }
             Fault::Away { process, .. } => {
                 self.away.remove(process);
@@ -277,10 +291,16 @@ impl<'a> Director<'a> {
             Fault::StopAll { .. } => (0..ensemble.servers()).for_each(|server| ensemble.resume(server, now, out)),
             Fault::Isolate { .. } => ensemble.mend(server, now),
             Fault::Lag { .. } => ensemble.set_lag(server, Duration::ZERO),
-            Fault::Throttle { .. } => (0..ensemble.servers()).for_each(|server| ensemble.set_throttle(server, Throttle::Off)),
+            Fault::Throttle { .. } => {
+                (0..ensemble.servers()).for_each(|server| ensemble.set_throttle(server, Throttle::Off))
+            }
             Fault::Lower { .. } => ensemble.grant_at_most(most),
             _ => {}
         });
+        if matches!(fault, Fault::Lower { .. }) {
+            // Sessions get their timeouts back with their next connection.
+            self.world.network().cut(Links::all(), Cut::Reset);
+        }
     }
 
     /// Ends all faults. From here on everybody has to be served.
@@ -339,6 +359,12 @@ impl<'a> Director<'a> {
             }
             Fault::Expire { process } => {
                 if let Some(session) = self.session(*process + number) {
+                    let owned = |ensemble: &mut Ensemble| {
+                        let leader = ensemble.leader()?;
+                        Some(ensemble.tree(leader).ephemerals(session).cloned().collect::<Vec<String>>())
+                    };
+                    let paths = self.servers(|ensemble, _, _| owned(ensemble)).unwrap_or_default();
+                    self.deletes(paths);
                     self.servers(|ensemble, now, out| ensemble.expire(session, now, out));
                 }
             }
@@ -363,22 +389,30 @@ impl<'a> Director<'a> {
             let Some(leader) = ensemble.leader() else { return Vec::new() };
             let below = format!("{directory}/");
             let nodes = ensemble.tree(leader).nodes();
-            nodes.filter(|(path, node)| node.owner() != 0 && path.starts_with(&below)).map(|(path, _)| path.to_owned()).collect()
+            nodes
+                .filter(|(path, node)| node.owner() != 0 && path.starts_with(&below))
+                .map(|(path, _)| path.to_owned())
+                .collect()
         })
     }
 
     /// An administrator deletes a znode and everything below it.
     fn delete(&self, path: &str) {
-        self.notes.sample();
-        let now = self.world.now();
         let mut paths = self.contenders(path);
         paths.push(path.to_owned());
+        self.deletes(paths);
+        self.servers(|ensemble, now, out| ensemble.delete(path, now, out));
+    }
+
+    /// Notes that an administrator deletes these znodes now.
+    fn deletes(&self, paths: Vec<String>) {
+        self.notes.sample();
+        let now = self.world.now();
         self.notes.facts(|facts| {
             for path in paths {
                 facts.deleted.entry(path).or_insert(now);
             }
         });
-        self.servers(|ensemble, now, out| ensemble.delete(path, now, out));
     }
 
     /// One of the sessions.

@@ -5,7 +5,8 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use super::plan::{
-    Act, Direction, Fault, Kind, Link, Loss, Place, Plan, Planned, ProcessPlan, Retries, Strategy, Target, Way, What, With,
+    Act, Direction, Fault, Kind, Link, Loss, Place, Plan, Planned, ProcessPlan, Retries, Strategy, Target, Way, What,
+    With,
 };
 use crate::proto::op;
 
@@ -92,16 +93,25 @@ impl Draw {
         let timeout = if self.one_in(3) { self.timeout / 2 } else { self.timeout };
         let slow = self.one_in(6);
         let max_frame = self.one_in(12).then_some(1024);
+        // A round trip of 0.3 of the timeout is what locks work with.
+        let latency =
+            if slow { timeout * self.rng.u32(1..12) / 100 } else { Duration::from_micros(self.rng.u64(50..5_000)) };
         ProcessPlan {
             timeout,
-            connection_timeout: self.millis(500..4_000),
+            // A connection takes two round trips, and a network that swallows the first packet one second more.
+            connection_timeout: self.millis(1_000..4_000) + latency * 12,
             retries: self.of(&[Retries::Once, Retries::Thrice, Retries::Backoff, Retries::Forever]),
             needs_quorum: self.one_in(3),
             is_cached: self.one_in(3),
             rate: if self.one_in(2) { 0 } else { self.rng.i64(-5_000..5_000) },
-            // A round trip of 0.3 of the timeout is what locks work with.
-            latency: if slow { timeout * self.rng.u32(1..14) / 100 } else { Duration::from_micros(self.rng.u64(50..5_000)) },
-            strategy: self.of(&[Strategy::Predecessor, Strategy::Predecessor, Strategy::Predecessor, Strategy::Parent, Strategy::Poll]),
+            latency,
+            strategy: self.of(&[
+                Strategy::Predecessor,
+                Strategy::Predecessor,
+                Strategy::Predecessor,
+                Strategy::Parent,
+                Strategy::Poll,
+            ]),
             max_frame,
             panics: self.one_in(6).then(|| self.rng.u64(10..60)),
             threads: (0..self.rng.usize(1..4)).map(|_| self.thread(places)).collect(),
@@ -136,7 +146,15 @@ impl Draw {
             kind if kind.is_leader() => What::Lead { place, lasts: self.part(10..400), term: self.millis(10..2_000) },
             kind => {
                 let is_reader = kind == Kind::ReadWrite && self.rng.bool();
-                let with = [With::Plain, With::Guard, With::Again, With::Listener, With::Listener, With::Write, With::Downgrade];
+                let with = [
+                    With::Plain,
+                    With::Guard,
+                    With::Again,
+                    With::Listener,
+                    With::Listener,
+                    With::Write,
+                    With::Downgrade,
+                ];
                 What::Lock { place, is_reader, way, hold, with: self.of(&with) }
             }
         }
@@ -221,7 +239,14 @@ impl Draw {
     }
 
     fn loss(&mut self, process: usize) -> Fault {
-        let how = [Loss::RequestAndCut, Loss::AfterRequestCut, Loss::ReplyAndCut, Loss::ReplyAndCut, Loss::ReplyStays, Loss::RequestStays];
+        let how = [
+            Loss::RequestAndCut,
+            Loss::AfterRequestCut,
+            Loss::ReplyAndCut,
+            Loss::ReplyAndCut,
+            Loss::ReplyStays,
+            Loss::RequestStays,
+        ];
         Fault::Lose { process, op: self.of(&OPS), times: self.rng.u64(1..3), how: self.of(&how) }
     }
 }

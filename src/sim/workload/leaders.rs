@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     notes::{Grant, Notes},
-    objects::Objects,
+    objects::{Objects, tolerating},
     plan::Kind,
     user::User,
 };
@@ -43,7 +43,6 @@ impl Terms {
     }
 
     fn begin(&self, hold: Option<&Hold>) {
-        let term = self.notes().leads(self.place, self.user.by);
         let claim = hold.filter(|_| !self.is_left.load(Ordering::SeqCst)).map(|hold| {
             let grant = Grant {
                 place: self.place,
@@ -58,6 +57,7 @@ impl Terms {
             };
             self.notes().granted(hold, &grant)
         });
+        let term = self.notes().leads(self.place, self.user.by, claim);
         let before = self.now.lock().unwrap_or_else(PoisonError::into_inner).replace((term, claim));
         if before.is_some() {
             self.notes().broken("a leader told twice", format!("{:?}", self.user.by));
@@ -80,7 +80,8 @@ impl Terms {
 
     /// The claim ends, as the candidate gives up or is told.
     fn give_up(&self) {
-        let claim = self.now.lock().unwrap_or_else(PoisonError::into_inner).as_mut().and_then(|(_, claim)| claim.take());
+        let claim =
+            self.now.lock().unwrap_or_else(PoisonError::into_inner).as_mut().and_then(|(_, claim)| claim.take());
         if let Some(claim) = claim {
             self.notes().ended(claim);
         }
@@ -104,14 +105,20 @@ impl User {
             is_left: Arc::default(),
             led,
         };
-        let call = self.shared.notes.call((place, self.by), "lead".to_owned(), Limit::Untimed, Duration::from_secs(1 << 30));
+        let call =
+            self.shared.notes.call((place, self.by), "lead".to_owned(), Limit::Untimed, Duration::from_secs(1 << 30));
         let wait = Wait { user: self, has_led, call, lasts };
-        let result = match self.shared.plan.places[place].kind {
+        let lead = || match self.shared.plan.places[place].kind {
             Kind::Latch => latch(&objects, &terms, &wait),
             Kind::Selector => selector(&objects, &terms, &wait, term),
             _ => write_lock(&objects, &terms, &wait),
         };
-        if let Err(error) = result {
+        let result = tolerating(lead);
+        terms.give_up();
+        if result.is_none() {
+            return self.shared.notes.returned(call, "lead: panic of the caller's code");
+        }
+        if let Some(Err(error)) = result {
             self.shared.notes.returned(call, &format!("lead: {}", super::objects::kind_of(&error).0));
         }
     }
@@ -179,7 +186,8 @@ impl LeaderLatchListener for OfLatch {
 }
 
 fn latch(objects: &Objects, terms: &Terms, wait: &Wait<'_>) -> Result<()> {
-    let latch = LeaderLatch::new(&objects.client, terms.user.path(terms.place))?.with_close_mode(CloseMode::NotifyLeader);
+    let latch =
+        LeaderLatch::new(&objects.client, terms.user.path(terms.place))?.with_close_mode(CloseMode::NotifyLeader);
     let latch = Arc::new(latch);
     let of_listener = Arc::new(Mutex::new(Some(Arc::downgrade(&latch))));
     latch.add_listener(OfLatch { terms: terms.clone(), latch: of_listener });
@@ -196,7 +204,7 @@ fn selector(objects: &Objects, terms: &Terms, wait: &Wait<'_>, term: Duration) -
     let leads = move |_: &CuratorFramework, leadership: &Leadership| {
         let is_certain = leadership.has_leadership();
         of_listener.begin(is_certain.then(|| leadership.hold()));
-        leadership.sleep(term);
+        let _ = leadership.sleep(term);
         of_listener.end(false);
         of_listener.user.shared.panics.called();
     };

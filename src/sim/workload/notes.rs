@@ -194,10 +194,10 @@ impl Notes {
         self.state().history.writes.push(write);
     }
 
-    pub(crate) fn leads(&self, place: usize, by: Actor) -> usize {
+    pub(crate) fn leads(&self, place: usize, by: Actor, claim: Option<usize>) -> usize {
         let begun = self.world.now();
         let mut state = self.state();
-        state.history.terms.push(Term { place, by, begun, ended: None });
+        state.history.terms.push(Term { place, by, begun, ended: None, claim });
         state.history.terms.len() - 1
     }
 

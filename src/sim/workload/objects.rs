@@ -1,6 +1,7 @@
 //! The clients of one process, and the lock objects that its threads share.
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -10,11 +11,10 @@ use std::{
 
 use super::plan::{Kind, Plan, ProcessPlan, Retries, Strategy};
 use crate::{
-    Acl, AclProvider, AcquireOptions, Builder, Caching, CuratorFramework, Error, Hold, InterProcessLock, InterProcessMutex,
-    InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2,
-    InterProcessUnfairMutex, InterProcessWriteLock, LockGuard, Result, RetryPolicy, RetrySleeper, SemaphoreMutexGuard,
-    WaitStrategy,
-    sim::process::Process,
+    Acl, AclProvider, AcquireOptions, Builder, Caching, CuratorFramework, Error, Hold, InterProcessLock,
+    InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
+    InterProcessSemaphoreV2, InterProcessUnfairMutex, InterProcessWriteLock, LockGuard, Result, RetryPolicy,
+    RetrySleeper, SemaphoreMutexGuard, WaitStrategy, sim::process::Process,
 };
 
 /// The lock objects of one client.
@@ -70,8 +70,20 @@ impl Panics {
     pub(crate) fn called(&self) {
         let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         if self.once_in.is_some_and(|once_in| calls % once_in == 0) {
-            std::panic::resume_unwind(Box::new("the caller's code panics"));
+            std::panic::resume_unwind(Box::new(Planned));
         }
+    }
+}
+
+/// The payload of a panic of the caller's code.
+struct Planned;
+
+/// Runs what may panic because the caller's code does. `None`: it did.
+pub(crate) fn tolerating<T>(run: impl FnOnce() -> T) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(result) => Some(result),
+        Err(panic) if panic.is::<Planned>() => None,
+        Err(panic) => std::panic::resume_unwind(panic),
     }
 }
 

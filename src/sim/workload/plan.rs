@@ -111,14 +111,35 @@ pub(crate) struct Act {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum What {
-    Lock { place: usize, is_reader: bool, way: Way, hold: Duration, with: With },
-    Leases { place: usize, count: usize, way: Way, hold: Duration },
+    Lock {
+        place: usize,
+        is_reader: bool,
+        way: Way,
+        hold: Duration,
+        with: With,
+    },
+    Leases {
+        place: usize,
+        count: usize,
+        way: Way,
+        hold: Duration,
+    },
     /// Several locks at once.
-    Several { places: Vec<usize>, way: Way, hold: Duration },
+    Several {
+        places: Vec<usize>,
+        way: Way,
+        hold: Duration,
+    },
     /// Wants to lead for so long, each term for as long as `term`.
-    Lead { place: usize, lasts: Duration, term: Duration },
+    Lead {
+        place: usize,
+        lasts: Duration,
+        term: Duration,
+    },
     /// Asks the first contender to give the lock back.
-    Ask { place: usize },
+    Ask {
+        place: usize,
+    },
     /// Closes the client while others use it, and starts another one.
     Renew,
 }
@@ -172,31 +193,92 @@ pub(crate) struct Link {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fault {
-    Cut { link: Link, is_reset: bool },
-    BlackHole { link: Link, way: Direction, lasts: Duration },
-    Delay { link: Link, latency: Duration, lasts: Duration },
-    Refuse { link: Link, lasts: Duration },
+    Cut {
+        link: Link,
+        is_reset: bool,
+    },
+    BlackHole {
+        link: Link,
+        way: Direction,
+        lasts: Duration,
+    },
+    Delay {
+        link: Link,
+        latency: Duration,
+        lasts: Duration,
+    },
+    Refuse {
+        link: Link,
+        lasts: Duration,
+    },
     /// No server can be reached.
-    Away { process: usize, lasts: Duration },
+    Away {
+        process: usize,
+        lasts: Duration,
+    },
     /// The next requests of this kind are lost, or their replies.
-    Lose { process: usize, op: i32, times: u64, how: Loss },
-    Names { lasts: Duration, is_silent: bool },
-    Crash { server: Target, lasts: Duration, is_hard: bool },
-    StopServer { server: Target, lasts: Duration },
+    Lose {
+        process: usize,
+        op: i32,
+        times: u64,
+        how: Loss,
+    },
+    Names {
+        lasts: Duration,
+        is_silent: bool,
+    },
+    Crash {
+        server: Target,
+        lasts: Duration,
+        is_hard: bool,
+    },
+    StopServer {
+        server: Target,
+        lasts: Duration,
+    },
     /// All servers stand still.
-    StopAll { lasts: Duration },
+    StopAll {
+        lasts: Duration,
+    },
     Elect,
-    Isolate { lasts: Duration },
-    Lag { server: usize, lasts: Duration },
-    Throttle { lasts: Duration },
-    Expire { process: usize },
-    DeleteZnode { place: usize, rank: usize },
-    DeleteDirectory { place: usize, times: u32 },
-    Permits { place: usize, lasts: Duration, only_read: bool },
-    Pause { process: usize, lasts: Duration },
-    MachineSleeps { process: usize, lasts: Duration },
+    Isolate {
+        lasts: Duration,
+    },
+    Lag {
+        server: usize,
+        lasts: Duration,
+    },
+    Throttle {
+        lasts: Duration,
+    },
+    Expire {
+        process: usize,
+    },
+    DeleteZnode {
+        place: usize,
+        rank: usize,
+    },
+    DeleteDirectory {
+        place: usize,
+        times: u32,
+    },
+    Permits {
+        place: usize,
+        lasts: Duration,
+        only_read: bool,
+    },
+    Pause {
+        process: usize,
+        lasts: Duration,
+    },
+    MachineSleeps {
+        process: usize,
+        lasts: Duration,
+    },
     /// The servers grant a shorter timeout from now on, after a restart.
-    Lower { lasts: Duration },
+    Lower {
+        lasts: Duration,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

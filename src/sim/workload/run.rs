@@ -19,11 +19,11 @@ use super::{
 use crate::{
     base::{
         channel::{Receiver, Sender, bounded},
-        sync::Mutex,
         sim::{
             run::{Outcome, Waiting},
             thread::sleep,
         },
+        sync::Mutex,
     },
     sim::{
         check::{Verdict, Violation, history::Actor},
@@ -125,7 +125,8 @@ fn direct(world: &World, plan: &Arc<Plan>, notes: &Notes) {
         facts.stall = if plan.stalls { LONGEST_STALL } else { Duration::ZERO };
     });
     let is_calm = Arc::new(AtomicBool::new(false));
-    let processes: Vec<Process> = (0..plan.processes.len()).map(|number| world.process(&format!("p{number}"))).collect();
+    let processes: Vec<Process> =
+        (0..plan.processes.len()).map(|number| world.process(&format!("p{number}"))).collect();
     for (process, own) in processes.iter().zip(&plan.processes) {
         process.set_clock_rate(own.rate);
     }
@@ -215,7 +216,8 @@ fn quiet(client: &crate::CuratorFramework, notes: &Notes, number: usize) {
     let left = || {
         let metrics = client.metrics();
         let counts = [("held", metrics.held), ("watches", metrics.watches), ("clean-up jobs", metrics.clean_up_jobs)];
-        let lists = [("waiting for a connection", client.core.waiting()), ("reactions", client.core.reactions.living().len())];
+        let lists =
+            [("waiting for a connection", client.core.waiting()), ("reactions", client.core.reactions.living().len())];
         let lists = lists.into_iter().map(|(what, count)| (what, u64::try_from(count).unwrap_or(u64::MAX)));
         counts.into_iter().chain(lists).filter(|(_, count)| *count > 0).collect::<Vec<_>>()
     };
@@ -233,7 +235,8 @@ fn left_at_servers(world: &World) -> Vec<String> {
     world.ensemble(|ensemble, _, _| {
         let Some(leader) = ensemble.leader() else { return vec!["no leader".to_owned()] };
         let nodes = ensemble.tree(leader).nodes();
-        let znodes = nodes.filter(|(_, node)| node.owner() > 0).map(|(path, node)| format!("{path} of {:#x}", node.owner()));
+        let znodes =
+            nodes.filter(|(_, node)| node.owner() > 0).map(|(path, node)| format!("{path} of {:#x}", node.owner()));
         let watches = (0..ensemble.servers()).flat_map(|server| ensemble.watches(server));
         znodes.chain(watches.map(|(path, session)| format!("a watch on {path} by {session:#x}"))).collect()
     })

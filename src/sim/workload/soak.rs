@@ -50,7 +50,11 @@ impl Totals {
         let (grants, faults) = (self.sum("grants: ") + self.sum("terms: "), self.sum("faults: "));
         let hours = self.simulated.as_secs_f64() / 3600.0;
         let took = since.elapsed().as_secs_f64();
-        let _ = writeln!(text, "sim: {} runs, {hours:.2} simulated hours, {grants} grants, {faults} faults in {took:.1} s", self.runs);
+        let _ = writeln!(
+            text,
+            "sim: {} runs, {hours:.2} simulated hours, {grants} grants, {faults} faults in {took:.1} s",
+            self.runs
+        );
         for (what, count) in &self.counts {
             let _ = writeln!(text, "sim:   {count:>9} {what}");
         }

@@ -1,7 +1,6 @@
 //! A careful user: one thread of a process, which takes locks, asks whether they are valid, and writes down what it got.
 
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -11,7 +10,7 @@ use std::{
 
 use super::{
     notes::{Grant, Notes},
-    objects::{Object, Objects, Panics, Usable, kind_of},
+    objects::{Object, Objects, Panics, Usable, kind_of, tolerating},
     plan::{Act, Kind, Plan, ProcessPlan, Way, What, With},
 };
 use crate::{
@@ -76,13 +75,17 @@ impl User {
     /// Works until all is calm, and then does each act once more.
     pub(crate) fn run(&self) {
         let acts = &self.shared.own().threads[self.by.thread];
-        'faults: loop {
+        'faults: for round in 0.. {
             for act in acts {
                 if self.shared.is_calm() {
                     break 'faults;
                 }
                 sleep(act.rest);
                 self.act(act, false);
+            }
+            // A cached lock takes no time at all.
+            if round % 16 == 15 || acts.is_empty() {
+                sleep(Duration::from_millis(250));
             }
         }
         for act in acts {
@@ -148,16 +151,11 @@ impl User {
             }
             _ => options,
         };
-        let result = catch_unwind(AssertUnwindSafe(|| run(&options)));
-        let (how, got) = match result {
-            Ok(Ok(Some(got))) => ("granted".to_owned(), Some(got)),
-            Ok(Ok(None)) => ("not granted".to_owned(), None),
-            Ok(Err(error)) => (self.failed(what, way, &error), None),
-            Err(panic) if shared.own().panics.is_some() => {
-                drop(panic);
-                ("panic of the caller's code".to_owned(), None)
-            }
-            Err(panic) => std::panic::resume_unwind(panic),
+        let (how, got) = match tolerating(|| run(&options)) {
+            Some(Ok(Some(got))) => ("granted".to_owned(), Some(got)),
+            Some(Ok(None)) => ("not granted".to_owned(), None),
+            Some(Err(error)) => (self.failed(what, way, &error), None),
+            None => ("panic of the caller's code".to_owned(), None),
         };
         shared.notes.returned(call, &how);
         if got.is_some() {
@@ -175,9 +173,12 @@ impl User {
 
     fn failed(&self, what: &str, way: Way, error: &Error) -> String {
         let (kind, is_known) = kind_of(error);
-        let is_known = is_known && !(self.shared.is_calm() && matches!(error, Error::Cancelled { .. }) && way == Way::Wait);
+        let is_known =
+            is_known && !(self.shared.is_calm() && matches!(error, Error::Cancelled { .. }) && way == Way::Wait);
         if !is_known {
-            self.shared.notes.broken("an error that no fault explains", format!("{:?} {what} {way:?}: {error:?}", self.by));
+            self.shared
+                .notes
+                .broken("an error that no fault explains", format!("{:?} {what} {way:?}: {error:?}", self.by));
         }
         kind
     }
@@ -226,14 +227,15 @@ impl User {
                 if listens {
                     self.listen(claim, guard.hold());
                 }
-                if with == With::Write {
+                // Readers' tokens are in no order.
+                if with == With::Write && !is_reader {
                     self.write(place, &objects, guard.hold());
                 }
                 self.hold(&[(claim, guard.hold().clone())], time);
                 if with == With::Guard {
                     drop(guard);
                 } else {
-                    self.released(guard.release());
+                    self.release_once(|| guard.release());
                 }
             }
             With::Plain | With::Again | With::Downgrade => {
@@ -250,7 +252,7 @@ impl User {
                     _ => {}
                 }
                 self.hold(&claims, time);
-                self.released(lock.release());
+                self.release(|| lock.release());
             }
         }
     }
@@ -269,7 +271,7 @@ impl User {
             lock.acquire_holds(options)
         });
         if holds.take().is_some() {
-            self.released(lock.release());
+            self.release(|| lock.release());
         }
     }
 
@@ -281,18 +283,17 @@ impl User {
         time: Duration,
     ) {
         let read = both.read_lock();
-        let got = self.acquire((place, "downgrade"), Way::Wait, |options| {
-            crate::InterProcessLock::acquire_holds(read, options)
-        });
+        let got = self
+            .acquire((place, "downgrade"), Way::Wait, |options| crate::InterProcessLock::acquire_holds(read, options));
         let node = writer.first().map(|(_, hold)| hold.node().path().as_str().to_owned());
         let grant = Grant { writer: node, ..self.grant(objects, (place, true), Way::Wait) };
         let holds = got.unwrap_or_default();
         let reader: Vec<_> = holds.iter().map(|hold| (self.shared.notes.granted(hold, &grant), hold.clone())).collect();
         self.hold(&writer, time / 2);
-        self.released(both.write_lock().release());
+        self.release(|| both.write_lock().release());
         if !reader.is_empty() {
             self.hold(&reader, time / 2);
-            self.released(read.release());
+            self.release(|| read.release());
         }
     }
 
@@ -308,7 +309,7 @@ impl User {
         let claims: Vec<(usize, Hold)> =
             leases.iter().map(|lease| (self.shared.notes.granted(lease, &grant), (**lease).clone())).collect();
         self.hold(&claims, time);
-        self.released(semaphore.return_all(leases));
+        self.release_once(|| semaphore.return_all(leases));
     }
 
     fn several(&self, places: &[usize], way: Way, time: Duration) {
@@ -329,7 +330,7 @@ impl User {
             .collect();
         self.shared.notes.count("grants: several");
         self.hold(&claims, time);
-        self.released(guard.release());
+        self.release_once(|| guard.release());
     }
 
     /// Holds for a time, or until it hears of a loss. The claims end here: what follows is the release.
@@ -353,6 +354,24 @@ impl User {
         }
     }
 
+    /// Releases a lock. Where the caller's code panics meanwhile it is tried again, as a thread's lock stays its own.
+    fn release(&self, mut release: impl FnMut() -> Result<()>) {
+        for _ in 0..5 {
+            if let Some(released) = tolerating(&mut release) {
+                return self.released(released);
+            }
+            self.shared.notes.count("release: panic of the caller's code");
+        }
+    }
+
+    /// Releases what is gone once that was tried.
+    fn release_once(&self, release: impl FnOnce() -> Result<()>) {
+        match tolerating(release) {
+            Some(released) => self.released(released),
+            None => self.shared.notes.count("release: panic of the caller's code"),
+        }
+    }
+
     fn released(&self, released: Result<()>) {
         let how = match released {
             Ok(()) => "released".to_owned(),
@@ -373,8 +392,8 @@ impl User {
         let token = hold.fencing_token();
         let path = format!("/data{place}");
         let transaction = objects.client.transaction().set_data().for_path_and_data(&path, token.to_bytes());
-        let results = hold.guard_transaction(transaction).and_then(crate::Transaction::commit);
-        let Ok(results) = results else { return self.shared.notes.count("guarded write refused") };
+        let results = tolerating(|| hold.guard_transaction(transaction).and_then(crate::Transaction::commit));
+        let Some(Ok(results)) = results else { return self.shared.notes.count("guarded write refused") };
         let Some(stat) = results.first().and_then(|result| result.stat) else { return };
         let (at, by, token) = (self.shared.notes.world.now(), self.by, (token.value(), token.grant()));
         self.shared.notes.wrote(Write { place, by, token, zxid: stat.mzxid, at });
@@ -389,11 +408,19 @@ impl User {
             Kind::Unfair => format!("{}/lock/holder", self.path(place)),
             _ => self.path(place).to_owned(),
         };
-        let asked = objects.client.get_children().for_path(&path).and_then(|names| match names.iter().min() {
-            Some(first) => Revoker::request(&objects.client, &format!("{path}/{first}"), "a test", "now"),
-            None => Ok(()),
+        let client = &objects.client;
+        let ask = || {
+            client.get_children().for_path(&path).and_then(|names| match names.iter().min() {
+                Some(first) => Revoker::request(client, &format!("{path}/{first}"), "a test", "now"),
+                None => Ok(()),
+            })
+        };
+        let asked = tolerating(ask);
+        self.shared.notes.count(if matches!(asked, Some(Ok(()))) {
+            "requests to give back"
+        } else {
+            "requests refused"
         });
-        self.shared.notes.count(if asked.is_ok() { "requests to give back" } else { "requests refused" });
     }
 
     /// Closes the client under its users, and starts another one.
