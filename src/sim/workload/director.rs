@@ -277,7 +277,7 @@ impl<'a> Director<'a> {
                 self.set_latency(*process);
             }
             Fault::Names { .. } => network.name_service(NameService::Works),
-            Fault::Permits { place, .. } => self.permit(*place, Acl::open_unsafe()),
+            Fault::Permits { place, .. } => self.give_back(number, *place, fault),
             _ => self.end_at_servers(number, fault),
         }
     }
@@ -324,6 +324,9 @@ impl<'a> Director<'a> {
             }
         });
         let healed = self.paused_until.max(self.world.now()) + TO_WORK;
+        while !self.ends.is_empty() {
+            self.until(self.world.now() + Duration::from_millis(500));
+        }
         self.notes.facts(|facts| facts.healed = Some(healed));
     }
 
@@ -378,9 +381,17 @@ impl<'a> Director<'a> {
         }
     }
 
-    fn permit(&self, place: usize, acl: Vec<Acl>) {
+    /// `false`: there was no leader to ask.
+    fn permit(&self, place: usize, acl: Vec<Acl>) -> bool {
         let directory = self.directory(place);
-        self.servers(|ensemble, now, out| ensemble.set_acl(&directory, acl, now, out));
+        self.servers(|ensemble, now, out| ensemble.set_acl(&directory, acl, now, out))
+    }
+
+    /// Gives permits back, later if there is no leader.
+    fn give_back(&mut self, number: usize, place: usize, fault: &Fault) {
+        if !self.permit(place, Acl::open_unsafe()) {
+            self.ends.insert((self.world.now() + Duration::from_millis(500), number), fault.clone());
+        }
     }
 
     /// The ephemeral znodes below a directory.

@@ -119,6 +119,7 @@ impl Notes {
     /// Its user gives the claim up: before the release, or as it hears of the loss.
     pub(crate) fn ended(&self, claim: usize) {
         let at = self.world.now();
+        self.world.note(&format!("claim {claim} ends"));
         let mut state = self.state();
         let place = state.history.claims.get(claim).map(|claim| claim.place);
         state.sample(at, place);
@@ -170,6 +171,7 @@ impl Notes {
 
     pub(crate) fn call(&self, (place, by): (usize, Actor), what: String, limit: Limit, gives_up: Duration) -> usize {
         let began = self.world.now();
+        self.world.note(&format!("{by:?} {what} at {place}"));
         self.calls(Call { place, by, what, began, limit, cancelled: None, returned: None, gives_up })
     }
 
@@ -182,10 +184,10 @@ impl Notes {
 
     pub(crate) fn returned(&self, call: usize, how: &str) {
         let at = self.world.now();
-        self.world.note(how);
         let mut state = self.state();
         if let Some(call) = state.history.calls.get_mut(call) {
             call.returned.get_or_insert(at);
+            self.world.note(&format!("{:?} {}: {how}", call.by, call.what));
         }
         *state.counts.entry(how.to_owned()).or_default() += 1;
     }

@@ -356,9 +356,12 @@ impl User {
 
     /// Releases a lock. Where the caller's code panics meanwhile it is tried again, as a thread's lock stays its own.
     fn release(&self, mut release: impl FnMut() -> Result<()>) {
-        for _ in 0..5 {
-            if let Some(released) = tolerating(&mut release) {
-                return self.released(released);
+        for attempt in 0..5 {
+            match tolerating(&mut release) {
+                // The first one was carried out, or goes on in the background.
+                Some(Err(Error::NotOwner { .. })) if attempt > 0 => return,
+                Some(released) => return self.released(released),
+                None => {}
             }
             self.shared.notes.count("release: panic of the caller's code");
         }
