@@ -29,7 +29,8 @@ const OPS: [i32; 12] = [
 impl Plan {
     /// Draws a plan.
     pub(crate) fn of(seed: u64) -> Plan {
-        let mut draw = Draw { rng: Rng::with_seed(seed ^ 0x9e37_79b9_7f4a_7c15), timeout: Duration::ZERO };
+        let rng = Rng::with_seed(seed ^ 0x9e37_79b9_7f4a_7c15);
+        let mut draw = Draw { rng, timeout: Duration::ZERO, takes_permits: false };
         draw.plan(seed)
     }
 }
@@ -37,12 +38,14 @@ impl Plan {
 struct Draw {
     rng: Rng,
     timeout: Duration,
+    takes_permits: bool,
 }
 
 impl Draw {
     fn plan(&mut self, seed: u64) -> Plan {
         let servers = self.of(&[1, 1, 3, 3, 3, 5]);
         self.timeout = Duration::from_millis(self.rng.u64(2_000..8_000));
+        self.takes_permits = self.one_in(6);
         let places = self.places();
         let processes: Vec<ProcessPlan> = (0..self.rng.usize(2..5)).map(|_| self.process(&places)).collect();
         let lasts = self.timeout * self.rng.u32(6..25);
@@ -113,6 +116,8 @@ impl Draw {
                 Strategy::Poll,
             ]),
             max_frame,
+            // A watch on what may not be read any more is used up without a word.
+            looks_again: self.takes_permits,
             panics: self.one_in(6).then(|| self.rng.u64(10..60)),
             threads: (0..self.rng.usize(1..4)).map(|_| self.thread(places)).collect(),
         }
@@ -231,6 +236,7 @@ impl Draw {
             44..47 => Fault::Expire { process },
             47..53 => Fault::DeleteZnode { place, rank: self.rng.usize(0..3) },
             53..57 => Fault::DeleteDirectory { place, times: self.rng.u32(1..20) },
+            57..60 if !self.takes_permits => Fault::Pause { process, lasts },
             57..60 => Fault::Permits { place, lasts, only_read: self.rng.bool() },
             60..67 => Fault::Pause { process, lasts },
             67..70 => Fault::MachineSleeps { process, lasts },

@@ -49,6 +49,7 @@ fn configured(own: &ProcessPlan, builder: Builder) -> Builder {
         .session_timeout(own.timeout)
         .connection_timeout(own.connection_timeout)
         .quorum_heartbeats(own.needs_quorum)
+        .lock_recheck_interval(own.looks_again.then_some(Duration::from_secs(20)))
         .acl_provider(PanickingAcls(panics.clone()))
         .retry_policy(Policy { retries: own.retries, panics });
     if let Some(bytes) = own.max_frame { builder.max_frame_size(bytes) } else { builder }

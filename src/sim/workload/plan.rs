@@ -81,6 +81,8 @@ pub(crate) struct ProcessPlan {
     pub(crate) latency: Duration,
     pub(crate) strategy: Strategy,
     pub(crate) max_frame: Option<usize>,
+    /// Waiters look again now and then although nothing tells them to. Without that no lost event goes unnoticed.
+    pub(crate) looks_again: bool,
     /// The caller's code panics once in so many calls.
     pub(crate) panics: Option<u64>,
     pub(crate) threads: Vec<Vec<Act>>,

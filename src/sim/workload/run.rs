@@ -121,7 +121,8 @@ fn direct(world: &World, plan: &Arc<Plan>, notes: &Notes) {
     world.sleep(Duration::from_millis(100));
     notes.facts(|facts| {
         facts.timeout = plan.timeout;
-        facts.patience = plan.timeout * 12 + Duration::from_secs(90);
+        let slowest = plan.processes.iter().map(|process| process.latency).max().unwrap_or_default();
+        facts.patience = plan.timeout * 12 + slowest * 200 + Duration::from_secs(90);
         facts.stall = if plan.stalls { LONGEST_STALL } else { Duration::ZERO };
     });
     let is_calm = Arc::new(AtomicBool::new(false));
