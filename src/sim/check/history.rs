@@ -48,6 +48,8 @@ pub(crate) struct Claim {
     pub(crate) share: Share,
     /// The path of its znode.
     pub(crate) znode: String,
+    /// The session that owns it.
+    pub(crate) session: i64,
     /// The fencing token, its two parts.
     pub(crate) token: (i64, u64),
     /// When the acquire returned.
@@ -163,7 +165,7 @@ pub(crate) struct Term {
 /// Why a promise does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Excuse {
-    /// An administrator has deleted the znode.
+    /// An administrator has deleted the znode, or closed its session from outside.
     Deleted,
     /// The machine slept, and its clock stood still.
     Asleep,
@@ -180,6 +182,8 @@ pub(crate) enum Excuse {
 pub(crate) struct Facts {
     /// The znodes that administrators have asked to delete.
     pub(crate) deleted: BTreeMap<String, At>,
+    /// The sessions that were closed from outside.
+    pub(crate) closed: BTreeMap<i64, At>,
     /// When znodes went, for whatever reason.
     pub(crate) gone: BTreeMap<String, At>,
     /// Processes whose machine slept.
@@ -209,7 +213,8 @@ impl Facts {
     pub(crate) fn excuse(&self, claim: &Claim, at: At) -> Option<Excuse> {
         let within = |(from, to): (At, At)| from <= at && at <= to + self.timeout;
         let of_process = |(process, from, to): &(usize, At, At)| *process == claim.by.process && within((*from, *to));
-        if self.deleted.get(&claim.znode).is_some_and(|deleted| *deleted <= at) {
+        let ends = [self.deleted.get(&claim.znode), self.closed.get(&claim.session)];
+        if ends.into_iter().flatten().any(|end| *end <= at) {
             Some(Excuse::Deleted)
         } else if self.asleep.iter().any(of_process) {
             Some(Excuse::Asleep)

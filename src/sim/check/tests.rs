@@ -24,6 +24,7 @@ fn claim(process: usize, token: i64, begun: f64, until: f64, ended: Option<f64>)
         by: actor(process),
         share: Share::Alone,
         znode: format!("/l/lock-{token:010}"),
+        session: 7,
         token: (token, 0),
         begun: s(begun),
         promises: vec![Promise { at: s(begun), until: s(until) }],

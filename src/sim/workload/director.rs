@@ -362,12 +362,9 @@ impl<'a> Director<'a> {
             }
             Fault::Expire { process } => {
                 if let Some(session) = self.session(*process + number) {
-                    let owned = |ensemble: &mut Ensemble| {
-                        let leader = ensemble.leader()?;
-                        Some(ensemble.tree(leader).ephemerals(session).cloned().collect::<Vec<String>>())
-                    };
-                    let paths = self.servers(|ensemble, _, _| owned(ensemble)).unwrap_or_default();
-                    self.deletes(paths);
+                    self.notes.sample();
+                    let at = self.world.now();
+                    self.notes.facts(|facts| drop(facts.closed.entry(session).or_insert(at)));
                     self.servers(|ensemble, now, out| ensemble.expire(session, now, out));
                 }
             }
@@ -411,12 +408,6 @@ impl<'a> Director<'a> {
     fn delete(&self, path: &str) {
         let mut paths = self.contenders(path);
         paths.push(path.to_owned());
-        self.deletes(paths);
-        self.servers(|ensemble, now, out| ensemble.delete(path, now, out));
-    }
-
-    /// Notes that an administrator deletes these znodes now.
-    fn deletes(&self, paths: Vec<String>) {
         self.notes.sample();
         let now = self.world.now();
         self.notes.facts(|facts| {
@@ -424,6 +415,7 @@ impl<'a> Director<'a> {
                 facts.deleted.entry(path).or_insert(now);
             }
         });
+        self.servers(|ensemble, now, out| ensemble.delete(path, now, out));
     }
 
     /// One of the sessions.

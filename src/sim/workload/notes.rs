@@ -93,13 +93,15 @@ impl Notes {
         let (session, znode) = (node.session().clone(), node.path().as_str().to_owned());
         let until = grant.process.true_time(until);
         let at = self.world.now();
-        self.world.note(&format!("{:?} granted {znode} {token:?}", grant.by));
+        let of = session.id();
+        self.world.note(&format!("{:?} granted {znode} {token:?} of {of:#x}", grant.by));
         let mut state = self.state();
         let claim = Claim {
             place: grant.place,
             by: grant.by,
             share: grant.share,
             znode,
+            session: session.id(),
             token: (token.value(), token.grant()),
             begun: at,
             promises: vec![Promise { at, until }],

@@ -76,7 +76,7 @@ fn fail(plan: &Plan, ran: &Ran, runs: u64) -> ! {
     for line in again.tail.iter().chain([&String::new()]) {
         println!("sim: {line}");
     }
-    for violation in again.verdict.violations.iter().take(10) {
+    for violation in again.verdict.violations.iter().take(40) {
         println!("sim: {violation}");
     }
     panic!("seed {}: {failure}; again with: ci/sim 0 {}", plan.seed, plan.seed);
