@@ -323,9 +323,21 @@ impl<'a> Director<'a> {
                 ensemble.restart(server, now);
             }
         });
-        let healed = self.paused_until.max(self.world.now()) + TO_WORK;
+        let healed = self.paused_until.max(self.world.now()) + TO_WORK * 2;
         while !self.ends.is_empty() {
             self.until(self.world.now() + Duration::from_millis(500));
+        }
+        self.until(self.world.now() + TO_WORK);
+        // A leader that was cut off may have been asked before.
+        for place in 0..self.plan.places.len() {
+            if self
+                .plan
+                .faults
+                .iter()
+                .any(|planned| matches!(planned.fault, Fault::Permits { place: of, .. } if of == place))
+            {
+                self.permit(place, Acl::open_unsafe());
+            }
         }
         self.notes.facts(|facts| facts.healed = Some(healed));
     }

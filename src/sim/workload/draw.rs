@@ -95,7 +95,7 @@ impl Draw {
     fn process(&mut self, places: &[Place]) -> ProcessPlan {
         let timeout = if self.one_in(3) { self.timeout / 2 } else { self.timeout };
         let slow = self.one_in(6);
-        let max_frame = self.one_in(12).then_some(1024);
+        let max_frame = self.one_in(12).then_some(2048);
         // A round trip of 0.3 of the timeout is what locks work with.
         let latency =
             if slow { timeout * self.rng.u32(1..12) / 100 } else { Duration::from_micros(self.rng.u64(50..5_000)) };

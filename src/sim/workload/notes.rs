@@ -81,6 +81,11 @@ impl Notes {
         *self.state().counts.entry(what.to_owned()).or_default() += 1;
     }
 
+    /// When a znode went, if it did.
+    pub(crate) fn went(&self, path: &str) -> Option<At> {
+        self.state().history.facts.gone.get(path).copied()
+    }
+
     pub(crate) fn facts(&self, note: impl FnOnce(&mut crate::sim::check::history::Facts)) {
         note(&mut self.state().history.facts);
     }

@@ -256,6 +256,8 @@ pub(crate) fn kind_of(error: &Error) -> (String, bool) {
         Error::TransactionFailed { .. } => ("transaction failed", true),
         Error::Timeout { .. } => ("timeout", true),
         Error::Several { .. } => ("several", true),
+        // Only clients with a small limit of their own.
+        Error::FrameTooLarge { .. } => ("frame too large", true),
         Error::InvalidArgument { name, .. } => ("invalid argument", *name == "min_validity"),
         _ => ("other", false),
     };

@@ -144,7 +144,9 @@ fn direct(world: &World, plan: &Arc<Plan>, notes: &Notes) {
     let is_quiet = |world: &World| left_at_servers(world).is_empty();
     wait(world, &director, world.now() + TO_CLEAN_UP, || is_quiet(world));
     for left in left_at_servers(world) {
-        notes.broken("something left at the servers", left);
+        let went = left.split(' ').next().and_then(|path| notes.went(path));
+        let rule = if went.is_some() { "a delete that the servers forgot" } else { "something left at the servers" };
+        notes.broken(rule, format!("{left}, gone at {went:?}"));
     }
     for one in &running {
         drop(one.close.try_send(()));
