@@ -341,6 +341,12 @@ impl Core {
     }
 
     /// Wakes the threads that wait for a connection, to look again.
+    /// How many threads wait for a connection.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.link.lock().waiting.len()
+    }
+
     pub(crate) fn wake_waiting(&self) {
         self.link.lock().wake_all();
     }

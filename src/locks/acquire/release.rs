@@ -6,6 +6,7 @@ use crate::{
     base::{
         channel::{Receiver, select},
         clock,
+        panics::caught,
         paths::ServerPath,
     },
     error::{Error, LostReason, Result},
@@ -134,7 +135,13 @@ impl LockInternals {
                 self.delete_left_behind(held);
                 return (Err(self.lost(held.lost().unwrap_or(LostReason::SessionExpired))), None);
             }
-            let refused = if error.is_retryable() { call.allow_retry(&mut retries, error) } else { Err(error) };
+            // The retry policy is the caller's code. If it panics the znode needs a clean-up job all the same.
+            let refused = match error.is_retryable() {
+                true => {
+                    caught("a retry policy", || call.allow_retry(&mut retries, error.clone())).unwrap_or(Err(error))
+                }
+                false => Err(error),
+            };
             if let Err(error) = refused {
                 let mut job = self.deletion_of_held(held);
                 let done = job.done();

@@ -64,7 +64,7 @@ impl Hold {
         Hold { held, path, deaths }
     }
 
-    pub(in crate::locks) fn node(&self) -> &Arc<HeldNode> {
+    pub(crate) fn node(&self) -> &Arc<HeldNode> {
         &self.held
     }
 

@@ -7,6 +7,9 @@ use super::{connect_errors::ConnectErrors, resolver::Resolver};
 /// A first attempt gets no more than this, so that a dead server does not hold up the living ones.
 const FIRST_LIMIT: Duration = Duration::from_secs(1);
 
+/// After so many failed rounds the last attempt of a round gets more than its share of the time.
+const SEVERAL: u32 = 3;
+
 /// The longest pause between two rounds. Together with the attempts themselves this is how soon a server that comes
 /// back is found.
 const LONGEST_PAUSE_MS: u64 = 1000;
@@ -92,7 +95,7 @@ impl Rotation {
         }
         self.in_round = true;
         match self.round.pop() {
-            Some((host, address)) => NextTry::Try { host, address, limit: self.limit() },
+            Some((host, address)) => NextTry::Try { host, address, limit: self.limit(self.round.is_empty()) },
             None => self.step(),
         }
     }
@@ -108,10 +111,15 @@ impl Rotation {
 
     /// Doubles from round to round, for servers that are slow, up to the server's share of the time: one that accepts and
     /// says nothing must not keep the session from those that have come back meanwhile.
-    fn limit(&self) -> Duration {
+    ///
+    /// Once some rounds have failed, the last attempt of each gets longer than that: connecting takes two round trips, and
+    /// sessions work with round trips of up to 0.3 of their timeout. Among five servers the share of a session of 3 s would
+    /// never do on such a link.
+    fn limit(&self, is_last: bool) -> Duration {
         let share = self.longest / u32::try_from(self.addresses.max(1)).unwrap_or(u32::MAX);
         let most = share.max(FIRST_LIMIT).min(self.longest);
-        share.min(FIRST_LIMIT).saturating_mul(1 << self.failed_rounds.min(16)).min(most)
+        let limit = share.min(FIRST_LIMIT).saturating_mul(1 << self.failed_rounds.min(16)).min(most);
+        if is_last && self.failed_rounds >= SEVERAL { limit.max(self.longest / 3 * 2) } else { limit }
     }
 
     /// A connection has ended that was there from the begin, and lasted for that long. Servers that give another session each
@@ -180,17 +188,20 @@ mod tests {
     }
 
     #[test]
-    fn no_attempt_gets_longer_than_a_servers_share_but_a_second_at_least() {
-        let longest_of = |servers: usize| {
+    fn no_attempt_but_the_last_gets_longer_than_a_servers_share_but_a_second_at_least() {
+        for (servers, share) in [(3, Duration::from_secs(5)), (30, FIRST_LIMIT)] {
             let mut rotation = rotation(servers);
-            let limits = (0..20 * servers).filter_map(|_| match rotation.step() {
-                NextTry::Try { limit, .. } => Some(limit),
-                NextTry::Pause(_) => None,
-            });
-            limits.max()
-        };
-        assert_eq!(longest_of(3), Some(Duration::from_secs(5)));
-        assert_eq!(longest_of(30), Some(FIRST_LIMIT));
+            let (mut longest, mut last) = (Duration::ZERO, Duration::ZERO);
+            for k in 0..20 * (servers + 1) {
+                match rotation.step() {
+                    NextTry::Try { limit, .. } if k % (servers + 1) < servers - 1 => longest = longest.max(limit),
+                    NextTry::Try { limit, .. } => last = last.max(limit),
+                    NextTry::Pause(_) => {}
+                }
+            }
+            // Two round trips of a link on which a session still works.
+            assert_eq!((longest, last), (share, Duration::from_secs(10)));
+        }
     }
 
     #[test]

@@ -126,6 +126,11 @@ impl Ensemble {
         self.servers[server].throttle = throttle;
     }
 
+    /// Servers grant no session a longer timeout from now on, new or resumed.
+    pub(crate) fn grant_at_most(&mut self, timeout: Duration) {
+        self.config.max_session_timeout = timeout;
+    }
+
     /// The leader steps down, and `to` wins the election among those with the same history.
     pub(crate) fn transfer_leadership(&mut self, to: usize, now: Duration, out: &mut Vec<Output>) {
         self.advance(now);

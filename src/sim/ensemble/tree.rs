@@ -52,6 +52,11 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// The session of an ephemeral znode; 0 for others.
+    pub(crate) fn owner(&self) -> i64 {
+        self.kind.owner()
+    }
+
     pub(super) fn stat(&self) -> Stat {
         let children = i32::try_from(self.children.len()).unwrap();
         Stat {

@@ -1,0 +1,23 @@
+//! No acquire returns a lock that is in doubt, unless its process was kept from running just then.
+
+use std::time::Duration;
+
+use super::{Verdict, history::History};
+
+/// How long after a pause a thread may return what it has looked at before.
+const JUST: Duration = Duration::from_millis(50);
+
+pub(super) fn check(history: &History, verdict: &mut Verdict) {
+    let stall = history.facts.stall;
+    for claim in history.claims.iter().filter(|claim| !claim.is_valid_at_first()) {
+        let until = claim.promises.first().map_or(claim.begun, |first| first.until);
+        let since = claim.begun.saturating_sub(JUST + stall * 2);
+        let is_after_pause = !history.facts.stood(claim.by.process, since, claim.begun).is_zero();
+        // It looked before it was kept from running.
+        let is_stalled = claim.begun.saturating_sub(until) <= stall * 2;
+        if !is_after_pause && !(is_stalled && !stall.is_zero()) {
+            let what = || format!("[{claim}] was certain until {:.6} s", until.as_secs_f64());
+            verdict.broken_unless_excused(history, &[claim], ("granted in doubt", claim.begun), what);
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! What is written down in one run. All moments are true time: how long the run has lasted.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use super::Violation;
+
+/// A moment of true time.
+pub(crate) type At = Duration;
+
+/// A thread of a process, by their numbers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Actor {
+    pub(crate) process: usize,
+    pub(crate) thread: usize,
+}
+
+impl fmt::Debug for Actor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "p{}/t{}", self.process, self.thread)
+    }
+}
+
+/// Beside whom a claim may stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Share {
+    /// Beside nobody.
+    Alone,
+    /// Beside other readers.
+    Readers,
+    /// Beside as many others as there are leases.
+    Leases,
+}
+
+/// What a holder was promised at a moment: nobody else has the lock until then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Promise {
+    pub(crate) at: At,
+    /// True time, too: when the clock of the holder's process shows [`Hold::valid_until`](crate::Hold::valid_until).
+    pub(crate) until: At,
+}
+
+/// A lock as its careful user has it, who asks before each step whether it is valid.
+#[derive(Debug, Clone)]
+pub(crate) struct Claim {
+    /// The directory that it is about.
+    pub(crate) place: usize,
+    pub(crate) by: Actor,
+    pub(crate) share: Share,
+    /// The path of its znode.
+    pub(crate) znode: String,
+    /// The session that owns it.
+    pub(crate) session: i64,
+    /// The fencing token, its two parts.
+    pub(crate) token: (i64, u64),
+    /// When the acquire returned.
+    pub(crate) begun: At,
+    pub(crate) promises: Vec<Promise>,
+    /// When its user gave it back, or was told of its loss.
+    pub(crate) ended: Option<At>,
+    /// Whether its client's heartbeats need a majority.
+    pub(crate) needs_quorum: bool,
+    /// The znode of the writer that became this reader.
+    pub(crate) writer: Option<String>,
+    /// What the hold's listener was told, and when.
+    pub(crate) told: Vec<(At, Word)>,
+    /// Whether somebody listens.
+    pub(crate) listens: bool,
+}
+
+/// A state that a holder was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Word {
+    Held,
+    InDoubt,
+    Lost,
+    Released,
+}
+
+impl Claim {
+    /// The times for which it was promised, as they were known then, up to its end.
+    pub(crate) fn spans(&self) -> Vec<(At, At)> {
+        let mut spans: Vec<(At, At)> = Vec::new();
+        for promise in &self.promises {
+            let until = self.ended.map_or(promise.until, |ended| ended.min(promise.until));
+            match spans.last_mut() {
+                _ if until <= promise.at => {}
+                Some((_, end)) if promise.at <= *end => *end = (*end).max(until),
+                _ => spans.push((promise.at, until)),
+            }
+        }
+        spans
+    }
+
+    /// Whether it was valid when its acquire returned.
+    pub(crate) fn is_valid_at_first(&self) -> bool {
+        self.promises.first().is_some_and(|first| first.until > self.begun)
+    }
+
+    /// Whether one of the two may not stand beside the other.
+    pub(crate) fn excludes(&self, other: &Claim) -> bool {
+        self.place == other.place
+            && match (self.share, other.share) {
+                (Share::Readers, Share::Readers) | (Share::Leases, Share::Leases) => false,
+                // A writer that goes on as a reader has both for a moment.
+                _ => self.by != other.by,
+            }
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (begun, spans) = (self.begun.as_secs_f64(), self.spans());
+        let until = spans.last().map_or(begun, |(_, end)| end.as_secs_f64());
+        let end = if self.ended.is_some() { "" } else { ", not given back" };
+        let (by, share, znode, token) = (self.by, self.share, &self.znode, self.token);
+        write!(f, "{by:?} {share:?} {znode} token {token:?} from {begun:.6} s to {until:.6} s{end}")
+    }
+}
+
+/// How long a call may last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Limit {
+    Untimed,
+    /// For so long by the clock of its process.
+    Timed(Duration),
+}
+
+/// One acquire.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) place: usize,
+    pub(crate) by: Actor,
+    pub(crate) what: String,
+    pub(crate) began: At,
+    pub(crate) limit: Limit,
+    pub(crate) cancelled: Option<At>,
+    pub(crate) returned: Option<At>,
+    /// How long its client goes on without a server, until it gives an untimed call up.
+    pub(crate) gives_up: Duration,
+}
+
+/// A write that the servers were to refuse once the lock is gone.
+#[derive(Debug, Clone)]
+pub(crate) struct Write {
+    pub(crate) place: usize,
+    pub(crate) by: Actor,
+    pub(crate) token: (i64, u64),
+    /// The transaction by which the servers carried it out.
+    pub(crate) zxid: i64,
+    pub(crate) at: At,
+}
+
+/// A term of a leader as its listener was told of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Term {
+    pub(crate) place: usize,
+    pub(crate) by: Actor,
+    pub(crate) begun: At,
+    /// When the listener was told of its end.
+    pub(crate) ended: Option<At>,
+    /// The number of its claim, if it was certain as it began.
+    pub(crate) claim: Option<usize>,
+}
+
+/// Why a promise does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Excuse {
+    /// An administrator has deleted the znode, or closed its session from outside.
+    Deleted,
+    /// The machine slept, and its clock stood still.
+    Asleep,
+    /// A leader was cut off from the other servers, and heard its clients.
+    Isolated,
+    /// The servers granted a shorter session timeout than before, and the client could not know.
+    Lowered,
+    /// Two faults in a row: a session in doubt, and a leader that paused before it was due.
+    TwoFaults,
+}
+
+/// What is known about the run beside what its users did.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Facts {
+    /// The znodes that administrators have asked to delete.
+    pub(crate) deleted: BTreeMap<String, At>,
+    /// The sessions that were closed from outside.
+    pub(crate) closed: BTreeMap<i64, At>,
+    /// When znodes went, for whatever reason.
+    pub(crate) gone: BTreeMap<String, At>,
+    /// Processes whose machine slept.
+    pub(crate) asleep: Vec<(usize, At, At)>,
+    /// Processes that stood still.
+    pub(crate) paused: Vec<(usize, At, At)>,
+    /// Times in which a leader was cut off from the other servers.
+    pub(crate) isolated: Vec<(At, At)>,
+    /// Times in which a leader stood still.
+    pub(crate) servers_paused: Vec<(At, At)>,
+    /// Times in which servers granted another timeout.
+    pub(crate) lowered: Vec<(At, At)>,
+    /// Times in which a process could reach no server.
+    pub(crate) away: Vec<(usize, At, At)>,
+    /// After this no fault was left.
+    pub(crate) healed: Option<At>,
+    /// The longest session timeout.
+    pub(crate) timeout: Duration,
+    /// How long a waiter may take once everything has healed, beside what others hold.
+    pub(crate) patience: Duration,
+    /// The longest time for which a single thread is kept from running.
+    pub(crate) stall: Duration,
+}
+
+impl Facts {
+    /// Why the promise to this claim does not count at this moment.
+    pub(crate) fn excuse(&self, claim: &Claim, at: At) -> Option<Excuse> {
+        let within = |(from, to): (At, At)| from <= at && at <= to + self.timeout;
+        let of_process = |(process, from, to): &(usize, At, At)| *process == claim.by.process && within((*from, *to));
+        let ends = [self.deleted.get(&claim.znode), self.closed.get(&claim.session)];
+        if ends.into_iter().flatten().any(|end| *end <= at) {
+            Some(Excuse::Deleted)
+        } else if self.asleep.iter().any(of_process) {
+            Some(Excuse::Asleep)
+        } else if !claim.needs_quorum && self.isolated.iter().copied().any(within) {
+            Some(Excuse::Isolated)
+        } else if self.lowered.iter().copied().any(within) {
+            Some(Excuse::Lowered)
+        } else {
+            None
+        }
+    }
+
+    /// For how long a process stood still between two moments.
+    pub(crate) fn stood(&self, process: usize, from: At, to: At) -> Duration {
+        let stops = self.paused.iter().chain(&self.asleep).filter(|(other, ..)| *other == process);
+        stops.map(|(_, begin, end)| end.min(&to).saturating_sub(*begin.max(&from))).sum()
+    }
+}
+
+/// What happened in one run.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct History {
+    /// How many may have each place at a time.
+    pub(crate) places: Vec<usize>,
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) calls: Vec<Call>,
+    pub(crate) writes: Vec<Write>,
+    pub(crate) terms: Vec<Term>,
+    pub(crate) facts: Facts,
+    /// What was seen to be wrong when it happened.
+    pub(crate) reported: Vec<Violation>,
+    /// When the run ended.
+    pub(crate) end: At,
+}

@@ -1,0 +1,239 @@
+//! Histories that break a promise, each of which its checker has to find, and the same without the fault.
+
+use std::time::Duration;
+
+use super::{
+    Verdict,
+    history::{Actor, Call, Claim, Excuse, History, Limit, Promise, Share, Term, Word, Write},
+};
+
+const T: Duration = Duration::from_secs(4);
+
+fn s(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds)
+}
+
+fn actor(process: usize) -> Actor {
+    Actor { process, thread: 0 }
+}
+
+/// Promised until `until` from the start on, and given back at `ended`.
+fn claim(process: usize, token: i64, begun: f64, until: f64, ended: Option<f64>) -> Claim {
+    Claim {
+        place: 0,
+        by: actor(process),
+        share: Share::Alone,
+        znode: format!("/l/lock-{token:010}"),
+        session: 7,
+        token: (token, 0),
+        begun: s(begun),
+        promises: vec![Promise { at: s(begun), until: s(until) }],
+        ended: ended.map(s),
+        needs_quorum: false,
+        writer: None,
+        told: Vec::new(),
+        listens: false,
+    }
+}
+
+fn history(claims: Vec<Claim>) -> History {
+    let mut history = History { places: vec![2], claims, end: s(1000.0), ..History::default() };
+    history.facts.timeout = T;
+    history.facts.patience = s(30.0);
+    history
+}
+
+#[track_caller]
+fn finds(history: &History, rule: &str) {
+    let verdict = Verdict::of(history);
+    let rules: Vec<&str> = verdict.violations.iter().map(|violation| violation.rule).collect();
+    assert_eq!(rules, [rule], "{:?}", verdict.violations);
+}
+
+#[track_caller]
+fn finds_nothing(history: &History) -> Verdict {
+    let verdict = Verdict::of(history);
+    assert!(verdict.violations.is_empty(), "{:?}", verdict.violations);
+    verdict
+}
+
+#[test]
+fn two_holders_are_found_while_both_are_promised_the_lock() {
+    finds(&history(vec![claim(0, 1, 1.0, 5.0, None), claim(1, 2, 4.9, 9.0, None)]), "two holders");
+    // Given back before, or no longer certain: a paused holder's claim ends by its clock.
+    finds_nothing(&history(vec![claim(0, 1, 1.0, 5.0, Some(4.0)), claim(1, 2, 4.0, 9.0, None)]));
+    finds_nothing(&history(vec![claim(0, 1, 1.0, 5.0, None), claim(1, 2, 5.0, 9.0, None)]));
+}
+
+#[test]
+fn a_claim_that_becomes_certain_again_beside_the_next_one_is_found() {
+    let mut first = claim(0, 1, 1.0, 5.0, None);
+    first.promises.push(Promise { at: s(7.0), until: s(9.0) });
+    finds(&history(vec![first, claim(1, 2, 6.0, 8.0, None)]), "two holders");
+}
+
+#[test]
+fn a_reader_beside_a_writer_is_found_and_a_reader_beside_a_reader_is_none() {
+    let reader =
+        |process, token, begun| Claim { share: Share::Readers, ..claim(process, token, begun, begun + 2.0, None) };
+    finds_nothing(&history(vec![reader(0, 1, 1.0), reader(1, 2, 1.5)]));
+    finds(&history(vec![reader(0, 1, 1.0), claim(1, 2, 1.5, 3.0, None)]), "two holders");
+    // The writer that goes on as a reader, and a writer that comes too early.
+    let downgraded = Claim { writer: Some("/l/lock-0000000002".into()), ..reader(1, 2, 5.0) };
+    let writer = claim(1, 2, 4.0, 9.0, Some(5.5));
+    finds_nothing(&history(vec![writer.clone(), downgraded.clone()]));
+    finds(&history(vec![writer, downgraded, claim(2, 3, 6.0, 9.0, None)]), "two holders");
+}
+
+#[test]
+fn more_leases_than_there_are_are_found() {
+    let lease = |token, begun| Claim { share: Share::Leases, ..claim(0, token, begun, begun + 2.0, None) };
+    finds_nothing(&history(vec![lease(1, 1.0), lease(2, 1.1), lease(3, 3.05)]));
+    finds(&history(vec![lease(1, 1.0), lease(2, 1.1), lease(3, 1.2)]), "too many leases");
+}
+
+#[test]
+fn a_token_that_shrinks_is_found() {
+    let exclusive = [claim(0, 5, 1.0, 2.0, None), claim(1, 4, 3.0, 4.0, None)];
+    finds(&history(exclusive.to_vec()), "a token that does not grow");
+    let same = [claim(0, 5, 1.0, 2.0, None), Claim { znode: "/l/other".into(), ..claim(1, 5, 3.0, 4.0, None) }];
+    finds(&history(same.to_vec()), "a token that does not grow");
+    // Readers that are woken together are in no order, but behind each writer.
+    let reader = |token, begun| Claim { share: Share::Readers, ..claim(0, token, begun, begun + 0.1, None) };
+    finds_nothing(&history(vec![reader(5, 1.0), reader(4, 1.2), claim(1, 6, 2.0, 3.0, None), reader(7, 4.0)]));
+    finds(&history(vec![claim(1, 6, 2.0, 3.0, None), reader(5, 4.0)]), "a token that does not grow");
+    finds(&history(vec![reader(7, 1.0), reader(5, 1.2), claim(1, 6, 2.0, 3.0, None)]), "a token that does not grow");
+    // The grants of one tenure.
+    let grant = |grant, begun| Claim { token: (5, grant), ..claim(0, 5, begun, begun + 0.1, None) };
+    finds_nothing(&history(vec![grant(1, 1.0), grant(2, 2.0)]));
+    finds(&history(vec![grant(2, 1.0), Claim { by: actor(1), ..grant(1, 2.0) }]), "a token that does not grow");
+}
+
+#[test]
+fn a_promise_that_outlives_its_znode_is_found() {
+    let with = |ended, gone| {
+        let mut history = history(vec![claim(0, 1, 1.0, 5.0, ended)]);
+        history.facts.gone.insert("/l/lock-0000000001".into(), s(gone));
+        history
+    };
+    finds(&with(None, 4.5), "a promise without a znode");
+    finds(&with(None, 0.5), "a promise without a znode");
+    finds_nothing(&with(None, 5.5));
+    finds_nothing(&with(Some(4.0), 4.5));
+}
+
+#[test]
+fn what_breaks_an_assumption_excuses_from_then_on() {
+    let mut history = history(vec![claim(0, 1, 1.0, 5.0, None), claim(1, 2, 3.0, 9.0, None)]);
+    history.facts.deleted.insert("/l/lock-0000000001".into(), s(3.5));
+    finds(&history, "two holders");
+    history.facts.deleted.insert("/l/lock-0000000001".into(), s(2.5));
+    assert_eq!(finds_nothing(&history).excused.get(&Excuse::Deleted), Some(&1));
+    history.facts.deleted.clear();
+    history.facts.isolated.push((s(2.0), s(2.5)));
+    assert_eq!(finds_nothing(&history).excused.get(&Excuse::Isolated), Some(&1));
+    history.claims.iter_mut().for_each(|claim| claim.needs_quorum = true);
+    finds(&history, "two holders");
+    history.facts.asleep.push((0, s(2.0), s(2.5)));
+    assert_eq!(finds_nothing(&history).excused.get(&Excuse::Asleep), Some(&1));
+}
+
+#[test]
+fn a_grant_in_doubt_is_found_unless_its_process_stood_still() {
+    let mut history = history(vec![claim(0, 1, 5.0, 4.0, None)]);
+    finds(&history, "granted in doubt");
+    history.facts.paused.push((1, s(3.0), s(5.0)));
+    finds(&history, "granted in doubt");
+    history.facts.paused.push((0, s(3.0), s(4.9)));
+    finds(&history, "granted in doubt");
+    history.facts.paused.push((0, s(4.95), s(5.0)));
+    finds_nothing(&history);
+}
+
+fn call(limit: Limit, began: f64, returned: Option<f64>) -> Call {
+    let (place, by, what) = (0, actor(0), "acquire".to_owned());
+    let gives_up = s(20.0);
+    Call { place, by, what, began: s(began), limit, cancelled: None, returned: returned.map(s), gives_up }
+}
+
+fn calls(calls: Vec<Call>) -> History {
+    History { calls, ..history(Vec::new()) }
+}
+
+#[test]
+fn a_call_that_outlasts_its_time_is_found() {
+    let timed = |returned| calls(vec![call(Limit::Timed(s(2.0)), 1.0, Some(returned))]);
+    finds_nothing(&timed(3.1));
+    finds(&timed(3.5), "a call that outlasts its time");
+    let mut paused = timed(8.1);
+    paused.facts.paused.push((0, s(2.0), s(7.0)));
+    finds_nothing(&paused);
+    let mut cancelled = calls(vec![call(Limit::Untimed, 1.0, Some(3.0))]);
+    cancelled.calls[0].cancelled = Some(s(2.9));
+    finds_nothing(&cancelled);
+    cancelled.calls[0].cancelled = Some(s(2.0));
+    finds(&cancelled, "a call that outlasts its time");
+}
+
+#[test]
+fn a_waiter_that_nobody_serves_is_found() {
+    let healed = |returned| {
+        let mut history = calls(vec![call(Limit::Untimed, 1.0, returned)]);
+        history.facts.healed = Some(s(100.0));
+        history
+    };
+    finds_nothing(&healed(Some(120.0)));
+    finds(&healed(Some(131.0)), "a waiter that is not served");
+    finds(&healed(None), "a waiter that is not served");
+}
+
+#[test]
+fn a_waiter_that_waits_for_servers_that_are_gone_is_found() {
+    let away = |from, to, returned| {
+        let mut history = calls(vec![call(Limit::Untimed, 1.0, returned)]);
+        history.facts.away.push((0, s(from), s(to)));
+        history
+    };
+    finds_nothing(&away(10.0, 25.0, Some(40.0)));
+    finds_nothing(&away(10.0, 60.0, Some(29.0)));
+    finds(&away(10.0, 60.0, Some(31.0)), "a waiter without end");
+    finds(&away(10.0, 60.0, None), "a waiter without end");
+}
+
+#[test]
+fn a_holder_that_is_not_told_before_the_next_one_is_found() {
+    let with = |told: Vec<(f64, Word)>| {
+        let told = told.into_iter().map(|(at, word)| (s(at), word)).collect();
+        history(vec![Claim { told, listens: true, ..claim(0, 1, 1.0, 5.0, None) }, claim(1, 2, 6.0, 9.0, None)])
+    };
+    finds_nothing(&with(vec![(5.0, Word::InDoubt)]));
+    finds(&with(Vec::new()), "a holder that is not told");
+    finds(&with(vec![(5.0, Word::InDoubt), (5.5, Word::Held)]), "a holder that is not told");
+    finds(&with(vec![(6.1, Word::InDoubt)]), "a holder that is not told");
+    let mut paused = with(Vec::new());
+    paused.facts.paused.push((0, s(4.0), s(7.0)));
+    finds_nothing(&paused);
+}
+
+#[test]
+fn a_leader_that_is_told_after_the_next_one_is_found() {
+    let term = |process, begun, ended: Option<f64>| Term {
+        place: 0,
+        by: actor(process),
+        begun: s(begun),
+        ended: ended.map(s),
+        claim: None,
+    };
+    let with = |ended| History { terms: vec![term(0, 1.0, ended), term(1, 3.0, None)], ..history(Vec::new()) };
+    finds_nothing(&with(Some(2.9)));
+    finds(&with(Some(3.1)), "a leader that is not told");
+    finds(&with(None), "a leader that is not told");
+}
+
+#[test]
+fn a_guarded_write_that_comes_late_is_found() {
+    let write = |token, zxid| Write { place: 0, by: actor(0), token: (token, 0), zxid, at: s(1.0) };
+    finds_nothing(&History { writes: vec![write(3, 10), write(2, 9), write(3, 11)], ..history(Vec::new()) });
+    let late = History { writes: vec![write(2, 12), write(3, 10)], ..history(Vec::new()) };
+    finds(&late, "a guarded write after the next holder's");
+}

@@ -1,0 +1,19 @@
+//! Guarded writes reach the servers in the order of their tokens, whatever administrators delete.
+
+use super::{
+    Verdict,
+    history::{History, Write},
+};
+
+pub(super) fn check(history: &History, verdict: &mut Verdict) {
+    for place in 0..history.places.len() {
+        let mut writes: Vec<&Write> = history.writes.iter().filter(|write| write.place == place).collect();
+        writes.sort_by_key(|write| write.zxid);
+        for (earlier, later) in writes.iter().zip(writes.iter().skip(1)) {
+            if later.token < earlier.token {
+                let what = format!("{later:?} after {earlier:?}");
+                verdict.broken("a guarded write after the next holder's", later.at, what);
+            }
+        }
+    }
+}

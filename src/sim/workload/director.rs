@@ -1,0 +1,452 @@
+//! Injects the faults of a plan at their times, and heals everything in the end.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use super::{
+    notes::Notes,
+    plan::{Direction, Fault, Kind, Link, Loss, Plan, Target},
+};
+use crate::{
+    Acl,
+    proto::types::perms,
+    sim::{
+        check::history::At,
+        ensemble::{
+            Ensemble, Output, Throttle, Txn,
+            faults::{Isolated, Tail},
+            looks::Happened,
+        },
+        network::faults::{Cut, Links, Lost, NameService, RequestFault, Way},
+        process::Process,
+        world::World,
+    },
+};
+
+/// How long the servers may take to be at work again after the last fault.
+const TO_WORK: Duration = Duration::from_secs(5);
+
+/// The thread that knows true time, and brings the faults about.
+pub(super) struct Director<'a> {
+    pub(super) world: &'a World,
+    pub(super) plan: &'a Plan,
+    pub(super) notes: &'a Notes,
+    pub(super) processes: Vec<Process>,
+    /// What ends when, by the number of the fault.
+    ends: BTreeMap<(At, usize), Fault>,
+    /// Processes that can reach no server.
+    away: BTreeSet<usize>,
+    /// Until when processes stand still.
+    paused_until: At,
+    /// The server that each fault was about.
+    servers: BTreeMap<usize, usize>,
+}
+
+impl<'a> Director<'a> {
+    pub(super) fn new(world: &'a World, plan: &'a Plan, notes: &'a Notes, processes: Vec<Process>) -> Director<'a> {
+        let (ends, away, servers) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        let director = Director { world, plan, notes, processes, ends, away, paused_until: At::ZERO, servers };
+        for process in 0..director.processes.len() {
+            director.set_latency(process);
+        }
+        director
+    }
+
+    /// Works the plan's faults off, and looks at what is promised in between.
+    pub(super) fn run(&mut self) {
+        let begin = self.world.now();
+        for (number, planned) in self.plan.faults.iter().enumerate() {
+            self.until(begin + planned.at);
+            self.begin(number, &planned.fault);
+        }
+        self.until(begin + self.plan.lasts);
+        self.heal();
+    }
+
+    /// Sleeps until then, ends the faults that are over meanwhile, and samples promises and deletes.
+    pub(super) fn until(&mut self, at: At) {
+        let often = self.plan.timeout / 10;
+        loop {
+            let now = self.world.now();
+            while let Some(end) = self.ends.first_entry().filter(|end| end.key().0 <= now) {
+                let ((_, number), fault) = (*end.key(), end.remove());
+                self.end(number, &fault);
+            }
+            self.audit();
+            if now >= at {
+                return;
+            }
+            let next = self.ends.keys().next().map_or(at, |(end, _)| at.min(*end));
+            self.world.sleep(next.saturating_sub(now).min(often));
+        }
+    }
+
+    /// Notes what is promised now, and which znodes have gone.
+    pub(super) fn audit(&self) {
+        self.notes.sample();
+        let happened = self.world.ensemble(|ensemble, _, _| ensemble.take_journal());
+        self.notes.facts(|facts| {
+            for (at, happened) in &happened {
+                if let Happened::Committed(entry) = happened {
+                    gone(&entry.txn, *at, &mut facts.gone);
+                }
+            }
+        });
+    }
+
+    fn servers<T>(&self, act: impl FnOnce(&mut Ensemble, Duration, &mut Vec<Output>) -> T) -> T {
+        self.world.ensemble(act)
+    }
+
+    fn server(&mut self, number: usize, target: Target) -> usize {
+        let server = match target {
+            Target::Server(server) => server,
+            Target::Leader => self.servers(|ensemble, _, _| ensemble.leader()).unwrap_or(0),
+        };
+        self.servers.insert(number, server);
+        server
+    }
+
+    fn links(&self, link: Link) -> Vec<Links> {
+        let processes =
+            (0..self.processes.len()).filter(|process| link.process.is_none_or(|wanted| wanted == *process));
+        let of = |process: usize| Links { server: link.server, ..self.of_process(process) };
+        processes.filter(|process| !self.away.contains(process)).map(of).collect()
+    }
+
+    fn of_process(&self, process: usize) -> Links {
+        self.processes[process].links()
+    }
+
+    fn set_latency(&self, process: usize) {
+        let latency = self.plan.processes[process].latency;
+        self.world.network().delay(self.of_process(process), latency..=latency + latency / 4);
+    }
+
+    fn lasts(&mut self, number: usize, fault: &Fault, lasts: Duration) -> (At, At) {
+        let now = self.world.now();
+        self.ends.insert((now + lasts, number), fault.clone());
+        (now, now + lasts)
+    }
+
+    fn begin(&mut self, number: usize, fault: &Fault) {
+        self.notes.count(&format!("faults: {}", fault.name()));
+        self.world.note(fault.name());
+        let network = self.world.network();
+        match fault {
+            Fault::Cut { link, is_reset } => {
+                let how = if *is_reset { Cut::Reset } else { Cut::Fin };
+                self.links(*link).into_iter().for_each(|links| network.cut(links, how));
+            }
+            Fault::BlackHole { link, way, lasts } => {
+                let way = match way {
+                    Direction::Both => Way::Both,
+                    Direction::ToServer => Way::ToServer,
+                    Direction::ToClient => Way::ToClient,
+                };
+                self.links(*link).into_iter().for_each(|links| network.black_hole(links, way));
+                self.lasts(number, fault, *lasts);
+            }
+            Fault::Delay { link, latency, lasts } => {
+                self.links(*link).into_iter().for_each(|links| network.delay(links, *latency / 2..=*latency));
+                self.lasts(number, fault, *lasts);
+            }
+            Fault::Refuse { link, lasts } => {
+                for links in self.links(*link) {
+                    network.refuse(links);
+                    network.cut(links, Cut::Reset);
+                }
+                self.lasts(number, fault, *lasts);
+            }
+            Fault::Away { process, lasts } => {
+                if self.away.insert(*process) {
+                    let links = self.of_process(*process);
+                    network.refuse(links);
+                    if number % 2 == 0 {
+                        network.cut(links, Cut::Reset)
+                    } else {
+                        network.black_hole(links, Way::Both)
+                    }
+                    let (from, to) = self.lasts(number, fault, *lasts);
+                    self.notes.facts(|facts| facts.away.push((*process, from, to)));
+                }
+            }
+            Fault::Lose { process, op, times, how } => {
+                let lost = match how {
+                    Loss::RequestAndCut => Lost::RequestAndCut,
+                    Loss::AfterRequestCut => Lost::AfterRequestCut,
+                    Loss::ReplyAndCut => Lost::ReplyAndCut,
+                    Loss::ReplyStays => Lost::ReplyStays,
+                    Loss::RequestStays => Lost::RequestStays,
+                };
+                let links = self.of_process(*process);
+                network.inject(RequestFault { links, op: Some(*op), skip: 0, times: *times, lost });
+            }
+            Fault::Names { lasts, is_silent } => {
+                network.name_service(if *is_silent { NameService::Silent } else { NameService::Fails });
+                self.lasts(number, fault, *lasts);
+            }
+            Fault::Permits { .. }
+            | Fault::DeleteZnode { .. }
+            | Fault::DeleteDirectory { .. }
+            | Fault::Expire { .. } => {
+                self.administer(number, fault);
+            }
+            Fault::Pause { process, lasts } | Fault::MachineSleeps { process, lasts } => {
+                let now = self.world.now();
+                let times = (*process, now, now + *lasts);
+                let sleeps = matches!(fault, Fault::MachineSleeps { .. });
+                self.notes.sample();
+                self.notes.facts(|facts| if sleeps { &mut facts.asleep } else { &mut facts.paused }.push(times));
+                if sleeps {
+                    self.processes[*process].machine_sleeps(*lasts)
+                } else {
+                    self.processes[*process].pause(*lasts)
+                }
+                self.paused_until = self.paused_until.max(now + *lasts);
+            }
+            _ => self.to_servers(number, fault),
+        }
+    }
+
+    fn to_servers(&mut self, number: usize, fault: &Fault) {
+        match fault {
+            Fault::Crash { server, lasts, is_hard } => {
+                let (server, tail) = (self.server(number, *server), if *is_hard { Tail::Lost } else { Tail::Kept });
+                self.servers(|ensemble, now, out| ensemble.crash(server, tail, now, out));
+                self.lasts(number, fault, *lasts);
+            }
+            Fault::StopServer { server, lasts } => {
+                let server = self.server(number, *server);
+                self.servers(|ensemble, now, _| ensemble.pause(server, now));
+                let times = self.lasts(number, fault, *lasts);
+                self.notes.facts(|facts| facts.servers_paused.push(times));
+            }
+            Fault::StopAll { lasts } => {
+                self.servers(|ensemble, now, _| (0..ensemble.servers()).for_each(|server| ensemble.pause(server, now)));
+                let times = self.lasts(number, fault, *lasts);
+                self.notes.facts(|facts| facts.servers_paused.push(times));
+            }
+            Fault::Elect => {
+                let to = number % self.plan.servers;
+                self.servers(|ensemble, now, out| ensemble.transfer_leadership(to, now, out));
+            }
+            Fault::Isolate { lasts } => {
+                let server = self.server(number, Target::Leader);
+                let how = [Isolated::Both, Isolated::In, Isolated::Out][number % 3];
+                self.servers(|ensemble, now, _| ensemble.isolate(server, how, now));
+                let times = self.lasts(number, fault, *lasts);
+                self.notes.facts(|facts| facts.isolated.push(times));
+            }
+            Fault::Lag { server, lasts } => {
+                let (server, lag) = (self.server(number, Target::Server(*server)), *lasts);
+                self.servers(|ensemble, _, _| ensemble.set_lag(server, lag));
+                self.lasts(number, fault, self.plan.timeout);
+            }
+            Fault::Throttle { lasts } => {
+                let throttle = if number % 2 == 0 { Throttle::Refuse } else { Throttle::Delay(self.plan.timeout / 10) };
+                self.servers(|ensemble, _, _| {
+                    (0..ensemble.servers()).for_each(|server| ensemble.set_throttle(server, throttle));
+                });
+                self.lasts(number, fault, *lasts);
+            }
+            Fault::Lower { lasts } => {
+                let most = self.plan.timeout / 3;
+                self.servers(|ensemble, _, _| ensemble.grant_at_most(most));
+                self.world.network().cut(Links::all(), Cut::Reset);
+                self.lasts(number, fault, *lasts);
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, number: usize, fault: &Fault) {
+        let network = self.world.network();
+        match fault {
+            Fault::BlackHole { link, .. } | Fault::Delay { link, .. } | Fault::Refuse { link, .. } => {
+                self.links(*link).into_iter().for_each(|links| network.heal(links));
+                (0..self.processes.len())
+                    .filter(|process| !self.away.contains(process))
+                    .for_each(|process| self.set_latency(process));
+            }
+            Fault::Away { process, .. } => {
+                self.away.remove(process);
+                network.heal(self.of_process(*process));
+                self.set_latency(*process);
+            }
+            Fault::Names { .. } => network.name_service(NameService::Works),
+            Fault::Permits { place, .. } => self.give_back(number, *place, fault),
+            _ => self.end_at_servers(number, fault),
+        }
+    }
+
+    fn end_at_servers(&mut self, number: usize, fault: &Fault) {
+        let server = self.servers.get(&number).copied().unwrap_or(0);
+        let most = self.plan.timeout;
+        self.servers(|ensemble, now, out| match fault {
+            Fault::Crash { .. } => ensemble.restart(server, now),
+            Fault::StopServer { .. } => ensemble.resume(server, now, out),
+            Fault::StopAll { .. } => (0..ensemble.servers()).for_each(|server| ensemble.resume(server, now, out)),
+            Fault::Isolate { .. } => ensemble.mend(server, now),
+            Fault::Lag { .. } => ensemble.set_lag(server, Duration::ZERO),
+            Fault::Throttle { .. } => {
+                (0..ensemble.servers()).for_each(|server| ensemble.set_throttle(server, Throttle::Off))
+            }
+            Fault::Lower { .. } => ensemble.grant_at_most(most),
+            _ => {}
+        });
+        if matches!(fault, Fault::Lower { .. }) {
+            // Sessions get their timeouts back with their next connection.
+            self.world.network().cut(Links::all(), Cut::Reset);
+        }
+    }
+
+    /// Ends all faults. From here on everybody has to be served.
+    fn heal(&mut self) {
+        for ((_, number), fault) in std::mem::take(&mut self.ends) {
+            self.end(number, &fault);
+        }
+        let now = self.world.now();
+        self.notes.facts(|facts| {
+            for times in [&mut facts.isolated, &mut facts.servers_paused, &mut facts.lowered] {
+                times.iter_mut().for_each(|(_, to)| *to = (*to).min(now));
+            }
+            facts.away.iter_mut().for_each(|(_, _, to)| *to = (*to).min(now));
+        });
+        let servers = self.plan.servers;
+        self.servers(|ensemble, now, out| {
+            for server in 0..servers {
+                ensemble.mend(server, now);
+                ensemble.resume(server, now, out);
+                ensemble.restart(server, now);
+            }
+        });
+        let healed = self.paused_until.max(self.world.now()) + TO_WORK * 2;
+        while !self.ends.is_empty() {
+            self.until(self.world.now() + Duration::from_millis(500));
+        }
+        self.until(self.world.now() + TO_WORK);
+        // A leader that was cut off may have been asked before.
+        for place in 0..self.plan.places.len() {
+            if self
+                .plan
+                .faults
+                .iter()
+                .any(|planned| matches!(planned.fault, Fault::Permits { place: of, .. } if of == place))
+            {
+                self.permit(place, Acl::open_unsafe());
+            }
+        }
+        self.notes.facts(|facts| facts.healed = Some(healed));
+    }
+
+    /// The directory of a place, where its contenders are.
+    fn directory(&self, place: usize) -> String {
+        let path = &self.plan.places[place].path;
+        match self.plan.places[place].kind {
+            Kind::SemaphoreMutex | Kind::Semaphore(_) => format!("{path}/leases"),
+            Kind::Unfair => format!("{path}/lock/holder"),
+            _ => path.clone(),
+        }
+    }
+
+    fn administer(&mut self, number: usize, fault: &Fault) {
+        match fault {
+            Fault::DeleteZnode { place, rank } => {
+                // A semaphore has two directories.
+                let below = if rank % 2 == 0 { self.directory(*place) } else { self.plan.places[*place].path.clone() };
+                let mut paths = self.contenders(&below);
+                paths.sort_by_key(|path| path.get(path.len().saturating_sub(10)..).map(str::to_owned));
+                if let Some(path) = paths.get(*rank) {
+                    self.delete(path);
+                }
+            }
+            Fault::DeleteDirectory { place, times } => {
+                let directory = self.directory(*place);
+                for _ in 0..*times {
+                    self.delete(&directory);
+                    let now = self.world.now();
+                    self.world.sleep(Duration::from_millis(1 + u64::from(*times)));
+                    self.paused_until = self.paused_until.max(now);
+                }
+            }
+            Fault::Expire { process } => {
+                if let Some(session) = self.session(*process + number) {
+                    self.notes.sample();
+                    let at = self.world.now();
+                    self.notes.facts(|facts| drop(facts.closed.entry(session).or_insert(at)));
+                    self.servers(|ensemble, now, out| ensemble.expire(session, now, out));
+                }
+            }
+            Fault::Permits { place, lasts, only_read } => {
+                let left = if *only_read { perms::ALL & !perms::READ } else { perms::READ };
+                let acl = Acl::open_unsafe().into_iter().map(|acl| Acl { perms: left, ..acl }).collect();
+                self.permit(*place, acl);
+                self.lasts(number, fault, *lasts);
+            }
+            _ => {}
+        }
+    }
+
+    /// `false`: there was no leader to ask.
+    fn permit(&self, place: usize, acl: Vec<Acl>) -> bool {
+        let directory = self.directory(place);
+        self.servers(|ensemble, now, out| ensemble.set_acl(&directory, acl, now, out))
+    }
+
+    /// Gives permits back, later if there is no leader.
+    fn give_back(&mut self, number: usize, place: usize, fault: &Fault) {
+        if !self.permit(place, Acl::open_unsafe()) {
+            self.ends.insert((self.world.now() + Duration::from_millis(500), number), fault.clone());
+        }
+    }
+
+    /// The ephemeral znodes below a directory.
+    fn contenders(&self, directory: &str) -> Vec<String> {
+        self.servers(|ensemble, _, _| {
+            let Some(leader) = ensemble.leader() else { return Vec::new() };
+            let below = format!("{directory}/");
+            let nodes = ensemble.tree(leader).nodes();
+            nodes
+                .filter(|(path, node)| node.owner() != 0 && path.starts_with(&below))
+                .map(|(path, _)| path.to_owned())
+                .collect()
+        })
+    }
+
+    /// An administrator deletes a znode and everything below it.
+    fn delete(&self, path: &str) {
+        let mut paths = self.contenders(path);
+        paths.push(path.to_owned());
+        self.notes.sample();
+        let now = self.world.now();
+        self.notes.facts(|facts| {
+            for path in paths {
+                facts.deleted.entry(path).or_insert(now);
+            }
+        });
+        self.servers(|ensemble, now, out| ensemble.delete(path, now, out));
+    }
+
+    /// One of the sessions.
+    fn session(&self, index: usize) -> Option<i64> {
+        self.servers(|ensemble, _, _| {
+            let sessions = &ensemble.tree(ensemble.leader()?).sessions;
+            sessions.keys().nth(index % sessions.len().max(1)).copied()
+        })
+    }
+}
+
+/// Notes the znodes that a transaction removes.
+fn gone(txn: &Txn, at: At, gone_at: &mut BTreeMap<String, At>) {
+    match txn {
+        Txn::Delete { path } => {
+            gone_at.insert(path.clone(), at);
+        }
+        Txn::CloseSession { paths } => gone_at.extend(paths.iter().map(|path| (path.clone(), at))),
+        Txn::Multi(txns) => txns.iter().for_each(|txn| gone(txn, at, gone_at)),
+        _ => {}
+    }
+}

@@ -1,0 +1,263 @@
+//! Draws a plan from a seed.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::plan::{
+    Act, Direction, Fault, Kind, Link, Loss, Place, Plan, Planned, ProcessPlan, Retries, Strategy, Target, Way, What,
+    With,
+};
+use crate::proto::op;
+
+/// The requests whose loss is of interest.
+const OPS: [i32; 12] = [
+    op::CREATE,
+    op::CREATE2,
+    op::CREATE_CONTAINER,
+    op::DELETE,
+    op::EXISTS,
+    op::GET_DATA,
+    op::GET_CHILDREN,
+    op::SYNC,
+    op::MULTI,
+    op::SET_DATA,
+    op::SET_WATCHES,
+    op::REMOVE_WATCHES,
+];
+
+impl Plan {
+    /// Draws a plan.
+    pub(crate) fn of(seed: u64) -> Plan {
+        let rng = Rng::with_seed(seed ^ 0x9e37_79b9_7f4a_7c15);
+        let mut draw = Draw { rng, timeout: Duration::ZERO, takes_permits: false };
+        draw.plan(seed)
+    }
+}
+
+struct Draw {
+    rng: Rng,
+    timeout: Duration,
+    takes_permits: bool,
+}
+
+impl Draw {
+    fn plan(&mut self, seed: u64) -> Plan {
+        let servers = self.of(&[1, 1, 3, 3, 3, 5]);
+        self.timeout = Duration::from_millis(self.rng.u64(2_000..8_000));
+        self.takes_permits = self.one_in(6);
+        let places = self.places();
+        let processes: Vec<ProcessPlan> = (0..self.rng.usize(2..5)).map(|_| self.process(&places)).collect();
+        let lasts = self.timeout * self.rng.u32(6..25);
+        let faults = self.faults(servers, &places, processes.len(), lasts);
+        let stalls = self.rng.u8(0..4) == 0;
+        Plan { seed, servers, timeout: self.timeout, places, processes, faults, lasts, stalls }
+    }
+
+    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.rng.usize(0..choices.len())]
+    }
+
+    fn one_in(&mut self, n: u32) -> bool {
+        self.rng.u32(0..n) == 0
+    }
+
+    fn millis(&mut self, range: std::ops::Range<u64>) -> Duration {
+        Duration::from_millis(self.rng.u64(range))
+    }
+
+    /// So many hundredths of the session timeout.
+    fn part(&mut self, percent: std::ops::Range<u64>) -> Duration {
+        let millis = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX);
+        Duration::from_micros(millis * 10 * self.rng.u64(percent))
+    }
+
+    fn places(&mut self) -> Vec<Place> {
+        let kinds = [
+            Kind::Mutex,
+            Kind::Mutex,
+            Kind::Mutex,
+            Kind::ReadWrite,
+            Kind::ReadWrite,
+            Kind::SemaphoreMutex,
+            Kind::Semaphore(self.rng.usize(2..4)),
+            Kind::Unfair,
+            Kind::Unfair,
+            Kind::Latch,
+            Kind::Selector,
+            Kind::WriteLock,
+        ];
+        let count = self.rng.usize(1..4);
+        let place = |(index, kind): (usize, Kind)| Place { kind, path: format!("/sim/l{index}") };
+        (0..count).map(|_| self.of(&kinds)).collect::<Vec<_>>().into_iter().enumerate().map(place).collect()
+    }
+
+    fn process(&mut self, places: &[Place]) -> ProcessPlan {
+        let timeout = if self.one_in(3) { self.timeout / 2 } else { self.timeout };
+        let slow = self.one_in(6);
+        let max_frame = self.one_in(12).then_some(2048);
+        // A round trip of 0.3 of the timeout is what locks work with.
+        let latency =
+            if slow { timeout * self.rng.u32(1..12) / 100 } else { Duration::from_micros(self.rng.u64(50..5_000)) };
+        ProcessPlan {
+            timeout,
+            // A connection takes two round trips, and a network that swallows the first packet one second more.
+            connection_timeout: self.millis(1_000..4_000) + latency * 12,
+            retries: self.of(&[Retries::Once, Retries::Thrice, Retries::Backoff, Retries::Forever]),
+            needs_quorum: self.one_in(3),
+            is_cached: self.one_in(3),
+            rate: if self.one_in(2) { 0 } else { self.rng.i64(-5_000..5_000) },
+            latency,
+            strategy: self.of(&[
+                Strategy::Predecessor,
+                Strategy::Predecessor,
+                Strategy::Predecessor,
+                Strategy::Parent,
+                Strategy::Poll,
+            ]),
+            max_frame,
+            // A watch on what may not be read any more is used up without a word.
+            looks_again: self.takes_permits,
+            panics: self.one_in(6).then(|| self.rng.u64(10..60)),
+            threads: (0..self.rng.usize(1..4)).map(|_| self.thread(places)).collect(),
+        }
+    }
+
+    fn thread(&mut self, places: &[Place]) -> Vec<Act> {
+        (0..self.rng.usize(1..5)).map(|_| self.act(places)).collect()
+    }
+
+    fn act(&mut self, places: &[Place]) -> Act {
+        let rest = if self.one_in(3) { Duration::ZERO } else { self.millis(1..800) };
+        Act { rest, what: self.what(places) }
+    }
+
+    fn what(&mut self, places: &[Place]) -> What {
+        if self.one_in(60) {
+            return What::Renew;
+        }
+        let place = self.rng.usize(0..places.len());
+        if self.one_in(15) {
+            return What::Ask { place };
+        }
+        let hold = if self.one_in(4) { Duration::ZERO } else { self.millis(1..600) };
+        let (way, kind) = (self.way(), places[place].kind);
+        let members: Vec<usize> = (0..places.len()).filter(|place| is_member(places[*place].kind)).collect();
+        if members.len() > 1 && is_member(kind) && self.one_in(3) {
+            return What::Several { places: members, way, hold };
+        }
+        match kind {
+            Kind::Semaphore(limit) => What::Leases { place, count: self.rng.usize(1..=limit), way, hold },
+            kind if kind.is_leader() => What::Lead { place, lasts: self.part(10..400), term: self.millis(10..2_000) },
+            kind => {
+                let is_reader = kind == Kind::ReadWrite && self.rng.bool();
+                let with = [
+                    With::Plain,
+                    With::Guard,
+                    With::Again,
+                    With::Listener,
+                    With::Listener,
+                    With::Write,
+                    With::Downgrade,
+                ];
+                What::Lock { place, is_reader, way, hold, with: self.of(&with) }
+            }
+        }
+    }
+
+    fn way(&mut self) -> Way {
+        match self.rng.u32(0..12) {
+            0..4 => Way::Wait,
+            4..6 => Way::Timed(self.millis(1..4_000)),
+            6 => Way::Timed(self.millis(1..50)),
+            7 => Way::Try,
+            8 => Way::Cancelled(self.millis(0..2_000)),
+            9 => Way::Queue(self.rng.usize(0..3)),
+            10 => Way::Valid(self.part(1..15)),
+            _ => Way::Bounded(self.millis(0..300), self.millis(50..900)),
+        }
+    }
+
+    fn faults(&mut self, servers: usize, places: &[Place], processes: usize, lasts: Duration) -> Vec<Planned> {
+        let most = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX);
+        // Some runs are calm, so that waits and hand-overs are seen, too.
+        let between = self.of(&[800, 1_500, 3_000, 10_000]);
+        let (mut faults, mut at) = (Vec::new(), 0);
+        loop {
+            at += self.rng.u64(1..between * 2);
+            if at >= most {
+                return faults;
+            }
+            let fault = self.fault(servers, places, processes);
+            faults.push(Planned { at: Duration::from_millis(at), fault });
+        }
+    }
+
+    /// How long a fault lasts: short, as long as a session is certain, as long as it lasts, or long.
+    fn lasts(&mut self) -> Duration {
+        match self.rng.u32(0..8) {
+            0..3 => self.part(1..40),
+            3 => self.part(40..90),
+            4..7 => self.part(90..125),
+            _ => self.part(125..300),
+        }
+    }
+
+    fn link(&mut self, servers: usize, processes: usize) -> Link {
+        let process = (!self.one_in(6)).then(|| self.rng.usize(0..processes));
+        Link { process, server: self.one_in(3).then(|| self.rng.usize(0..servers)) }
+    }
+
+    fn target(&mut self, servers: usize) -> Target {
+        if self.rng.bool() { Target::Leader } else { Target::Server(self.rng.usize(0..servers)) }
+    }
+
+    fn fault(&mut self, servers: usize, places: &[Place], processes: usize) -> Fault {
+        let (process, place) = (self.rng.usize(0..processes), self.rng.usize(0..places.len()));
+        let (link, lasts) = (self.link(servers, processes), self.lasts());
+        match self.rng.u32(0..72) {
+            0..8 => Fault::Cut { link, is_reset: self.rng.bool() },
+            8..14 => {
+                let way = self.of(&[Direction::Both, Direction::Both, Direction::ToServer, Direction::ToClient]);
+                Fault::BlackHole { link, way, lasts }
+            }
+            14..16 => Fault::Delay { link, latency: self.part(1..35), lasts: lasts * 2 },
+            16..18 => Fault::Refuse { link, lasts },
+            18 => Fault::Away { process, lasts: self.timeout * self.rng.u32(1..12) },
+            19..28 => self.loss(process),
+            28 => Fault::Names { lasts, is_silent: self.rng.bool() },
+            29..33 => Fault::Crash { server: self.target(servers), lasts, is_hard: self.rng.bool() },
+            33..37 => Fault::StopServer { server: self.target(servers), lasts },
+            37 => Fault::StopAll { lasts },
+            38..40 => Fault::Elect,
+            40..42 => Fault::Isolate { lasts },
+            42 => Fault::Lag { server: self.rng.usize(0..servers), lasts: self.part(1..20) },
+            43 => Fault::Throttle { lasts },
+            44..47 => Fault::Expire { process },
+            47..53 => Fault::DeleteZnode { place, rank: self.rng.usize(0..3) },
+            53..57 => Fault::DeleteDirectory { place, times: self.rng.u32(1..20) },
+            57..60 if !self.takes_permits => Fault::Pause { process, lasts },
+            57..60 => Fault::Permits { place, lasts, only_read: self.rng.bool() },
+            60..67 => Fault::Pause { process, lasts },
+            67..70 => Fault::MachineSleeps { process, lasts },
+            _ => Fault::Lower { lasts: self.timeout },
+        }
+    }
+
+    fn loss(&mut self, process: usize) -> Fault {
+        let how = [
+            Loss::RequestAndCut,
+            Loss::AfterRequestCut,
+            Loss::ReplyAndCut,
+            Loss::ReplyAndCut,
+            Loss::ReplyStays,
+            Loss::RequestStays,
+        ];
+        Fault::Lose { process, op: self.of(&OPS), times: self.rng.u64(1..3), how: self.of(&how) }
+    }
+}
+
+/// Whether several locks may be taken at once with it.
+fn is_member(kind: Kind) -> bool {
+    matches!(kind, Kind::Mutex | Kind::SemaphoreMutex | Kind::ReadWrite | Kind::Unfair)
+}

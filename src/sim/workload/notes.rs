@@ -1,0 +1,245 @@
+//! Writes the history down while the run goes on.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use super::plan::Plan;
+use crate::{
+    Hold, HoldState,
+    session::api::Session,
+    sim::{
+        check::{
+            Violation,
+            history::{Actor, At, Call, Claim, History, Limit, Promise, Share, Term, Word, Write},
+        },
+        process::Process,
+        world::World,
+    },
+};
+
+/// The history under way. A plain mutex: nothing of the simulator is called while it is locked.
+#[derive(Clone)]
+pub(crate) struct Notes {
+    pub(crate) world: World,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    history: History,
+    open: Vec<Open>,
+    counts: BTreeMap<String, u64>,
+}
+
+/// A claim that has not ended.
+struct Open {
+    claim: usize,
+    process: Process,
+    session: Arc<dyn Session>,
+    /// The client of the process that it belongs to.
+    client: u64,
+    /// When it ends by its acquire's options.
+    most: Option<Instant>,
+}
+
+impl Open {
+    fn until(&self) -> Option<At> {
+        let until = self.session.valid_until()?;
+        Some(self.process.true_time(self.most.map_or(until, |most| most.min(until))))
+    }
+}
+
+/// How a grant came about.
+pub(crate) struct Grant<'a> {
+    pub(crate) place: usize,
+    pub(crate) by: Actor,
+    pub(crate) share: Share,
+    pub(crate) process: &'a Process,
+    pub(crate) client: u64,
+    pub(crate) needs_quorum: bool,
+    /// For how long it is held at most.
+    pub(crate) most: Option<Duration>,
+    pub(crate) writer: Option<String>,
+    pub(crate) listens: bool,
+}
+
+impl Notes {
+    pub(crate) fn new(world: &World, plan: &Plan) -> Notes {
+        let places = plan.places.iter().map(|place| place.kind.limit()).collect();
+        let state = State { history: History { places, ..History::default() }, ..State::default() };
+        Notes { world: world.clone(), state: Arc::new(Mutex::new(state)) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn count(&self, what: &str) {
+        *self.state().counts.entry(what.to_owned()).or_default() += 1;
+    }
+
+    /// When a znode went, if it did.
+    pub(crate) fn went(&self, path: &str) -> Option<At> {
+        self.state().history.facts.gone.get(path).copied()
+    }
+
+    pub(crate) fn facts(&self, note: impl FnOnce(&mut crate::sim::check::history::Facts)) {
+        note(&mut self.state().history.facts);
+    }
+
+    /// A claim begins as its acquire returns.
+    pub(crate) fn granted(&self, hold: &Hold, grant: &Grant<'_>) -> usize {
+        let node = hold.node();
+        let (until, token) = (hold.valid_until(), hold.fencing_token());
+        let most = grant.most.and_then(|most| grant.process.now().checked_add(most));
+        let (session, znode) = (node.session().clone(), node.path().as_str().to_owned());
+        let until = grant.process.true_time(until);
+        let at = self.world.now();
+        let of = session.id();
+        self.world.note(&format!("{:?} granted {znode} {token:?} of {of:#x}", grant.by));
+        let mut state = self.state();
+        let claim = Claim {
+            place: grant.place,
+            by: grant.by,
+            share: grant.share,
+            znode,
+            session: session.id(),
+            token: (token.value(), token.grant()),
+            begun: at,
+            promises: vec![Promise { at, until }],
+            ended: None,
+            needs_quorum: grant.needs_quorum,
+            writer: grant.writer.clone(),
+            told: Vec::new(),
+            listens: grant.listens,
+        };
+        state.history.claims.push(claim);
+        let claim = state.history.claims.len() - 1;
+        state.open.push(Open { claim, process: grant.process.clone(), session, client: grant.client, most });
+        state.sample(at, Some(grant.place));
+        claim
+    }
+
+    /// Its user gives the claim up: before the release, or as it hears of the loss.
+    pub(crate) fn ended(&self, claim: usize) {
+        let at = self.world.now();
+        self.world.note(&format!("claim {claim} ends"));
+        let mut state = self.state();
+        let place = state.history.claims.get(claim).map(|claim| claim.place);
+        state.sample(at, place);
+        state.open.retain(|open| open.claim != claim);
+        if let Some(claim) = state.history.claims.get_mut(claim) {
+            claim.ended.get_or_insert(at);
+        }
+    }
+
+    /// A process closes a client under its users.
+    pub(crate) fn client_closes(&self, process: usize, client: u64) {
+        let at = self.world.now();
+        let mut state = self.state();
+        let State { history, open, .. } = &mut *state;
+        open.retain(|open| {
+            let Some(claim) = history.claims.get_mut(open.claim) else { return false };
+            if claim.by.process != process || open.client != client {
+                return true;
+            }
+            claim.ended.get_or_insert(at);
+            false
+        });
+    }
+
+    /// Notes what all open claims are promised now.
+    pub(crate) fn sample(&self) {
+        let at = self.world.now();
+        self.state().sample(at, None);
+    }
+
+    pub(crate) fn told(&self, claim: usize, state: HoldState) {
+        let word = match state {
+            HoldState::Held => Word::Held,
+            HoldState::InDoubt => Word::InDoubt,
+            HoldState::Lost(_) => Word::Lost,
+            HoldState::Released => Word::Released,
+        };
+        let at = self.world.now();
+        if let Some(claim) = self.state().history.claims.get_mut(claim) {
+            claim.told.push((at, word));
+        }
+    }
+
+    pub(crate) fn calls(&self, call: Call) -> usize {
+        let mut state = self.state();
+        state.history.calls.push(call);
+        state.history.calls.len() - 1
+    }
+
+    pub(crate) fn call(&self, (place, by): (usize, Actor), what: String, limit: Limit, gives_up: Duration) -> usize {
+        let began = self.world.now();
+        self.world.note(&format!("{by:?} {what} at {place}"));
+        self.calls(Call { place, by, what, began, limit, cancelled: None, returned: None, gives_up })
+    }
+
+    pub(crate) fn cancelled(&self, call: usize) {
+        let at = self.world.now();
+        if let Some(call) = self.state().history.calls.get_mut(call).filter(|call| call.returned.is_none()) {
+            call.cancelled = Some(at);
+        }
+    }
+
+    pub(crate) fn returned(&self, call: usize, how: &str) {
+        let at = self.world.now();
+        let mut state = self.state();
+        if let Some(call) = state.history.calls.get_mut(call) {
+            call.returned.get_or_insert(at);
+            self.world.note(&format!("{:?} {}: {how}", call.by, call.what));
+        }
+        *state.counts.entry(how.to_owned()).or_default() += 1;
+    }
+
+    pub(crate) fn wrote(&self, write: Write) {
+        self.state().history.writes.push(write);
+    }
+
+    pub(crate) fn leads(&self, place: usize, by: Actor, claim: Option<usize>) -> usize {
+        let begun = self.world.now();
+        let mut state = self.state();
+        state.history.terms.push(Term { place, by, begun, ended: None, claim });
+        state.history.terms.len() - 1
+    }
+
+    pub(crate) fn leads_no_more(&self, term: usize) {
+        let at = self.world.now();
+        if let Some(term) = self.state().history.terms.get_mut(term) {
+            term.ended.get_or_insert(at);
+        }
+    }
+
+    pub(crate) fn broken(&self, rule: &'static str, what: String) {
+        let at = self.world.now();
+        self.state().history.reported.push(Violation { rule, at, what });
+    }
+
+    /// The history up to then, and how often each thing was counted.
+    pub(crate) fn read_at(&self, at: At) -> (History, BTreeMap<String, u64>) {
+        let state = self.state();
+        (History { end: at, ..state.history.clone() }, state.counts.clone())
+    }
+}
+
+impl State {
+    fn sample(&mut self, at: At, place: Option<usize>) {
+        for open in &self.open {
+            let Some(claim) = self.history.claims.get_mut(open.claim) else { continue };
+            if place.is_some_and(|place| claim.place != place) {
+                continue;
+            }
+            let Some(until) = open.until() else { continue };
+            if claim.promises.last().is_none_or(|last| last.until != until) {
+                claim.promises.push(Promise { at, until });
+            }
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! The plan of one run: who does what, and which faults come when. All of it is drawn from the seed before the run begins,
+//! so that a plan that fails can be made shorter.
+
+use std::time::Duration;
+
+/// A part of a session timeout, in hundredths.
+pub(crate) type Percent = u64;
+
+/// One run.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) servers: usize,
+    /// The largest timeout that the servers grant; the processes ask for as much or less.
+    pub(crate) timeout: Duration,
+    pub(crate) places: Vec<Place>,
+    pub(crate) processes: Vec<ProcessPlan>,
+    pub(crate) faults: Vec<Planned>,
+    /// How long the processes work while faults come.
+    pub(crate) lasts: Duration,
+    /// Whether single threads stand still for a while now and then.
+    pub(crate) stalls: bool,
+}
+
+/// A directory that locks of one kind use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) kind: Kind,
+    pub(crate) path: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Mutex,
+    SemaphoreMutex,
+    ReadWrite,
+    /// With so many leases.
+    Semaphore(usize),
+    Unfair,
+    Latch,
+    Selector,
+    /// ZooKeeper's own recipe.
+    WriteLock,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Mutex => "mutex",
+            Kind::SemaphoreMutex => "semaphore mutex",
+            Kind::ReadWrite => "read/write",
+            Kind::Semaphore(_) => "semaphore",
+            Kind::Unfair => "unfair",
+            Kind::Latch => "latch",
+            Kind::Selector => "selector",
+            Kind::WriteLock => "WriteLock",
+        }
+    }
+
+    pub(crate) fn is_leader(self) -> bool {
+        matches!(self, Kind::Latch | Kind::Selector | Kind::WriteLock)
+    }
+
+    /// How many may have it at a time.
+    pub(crate) fn limit(self) -> usize {
+        if let Kind::Semaphore(leases) = self { leases } else { 1 }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct ProcessPlan {
+    pub(crate) timeout: Duration,
+    pub(crate) connection_timeout: Duration,
+    pub(crate) retries: Retries,
+    pub(crate) needs_quorum: bool,
+    /// Its locks are cached where that can be.
+    pub(crate) is_cached: bool,
+    /// How much too fast its clock runs, in millionths.
+    pub(crate) rate: i64,
+    /// One way to each server.
+    pub(crate) latency: Duration,
+    pub(crate) strategy: Strategy,
+    pub(crate) max_frame: Option<usize>,
+    /// Waiters look again now and then although nothing tells them to. Without that no lost event goes unnoticed.
+    pub(crate) looks_again: bool,
+    /// The caller's code panics once in so many calls.
+    pub(crate) panics: Option<u64>,
+    pub(crate) threads: Vec<Vec<Act>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Retries {
+    Once,
+    Thrice,
+    Backoff,
+    Forever,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Strategy {
+    Predecessor,
+    Parent,
+    Poll,
+}
+
+/// One thing that a thread does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Act {
+    /// How long it rests before.
+    pub(crate) rest: Duration,
+    pub(crate) what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum What {
+    Lock {
+        place: usize,
+        is_reader: bool,
+        way: Way,
+        hold: Duration,
+        with: With,
+    },
+    Leases {
+        place: usize,
+        count: usize,
+        way: Way,
+        hold: Duration,
+    },
+    /// Several locks at once.
+    Several {
+        places: Vec<usize>,
+        way: Way,
+        hold: Duration,
+    },
+    /// Wants to lead for so long, each term for as long as `term`.
+    Lead {
+        place: usize,
+        lasts: Duration,
+        term: Duration,
+    },
+    /// Asks the first contender to give the lock back.
+    Ask {
+        place: usize,
+    },
+    /// Closes the client while others use it, and starts another one.
+    Renew,
+}
+
+/// How an acquire waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Wait,
+    Timed(Duration),
+    Try,
+    /// Cancelled after this.
+    Cancelled(Duration),
+    /// Behind so many others at most.
+    Queue(usize),
+    /// Certain for this long, at least.
+    Valid(Duration),
+    /// Held for at least, and at most, so long.
+    Bounded(Duration, Duration),
+}
+
+/// What a holder does beside holding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum With {
+    /// Acquires and releases without a guard.
+    Plain,
+    /// Drops a guard.
+    Guard,
+    /// Acquires it once more.
+    Again,
+    /// Listens to its state.
+    Listener,
+    /// Writes in a guarded transaction.
+    Write,
+    /// A writer that goes on as a reader.
+    Downgrade,
+}
+
+/// A fault and its moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Planned {
+    pub(crate) at: Duration,
+    pub(crate) fault: Fault,
+}
+
+/// The link of one process, or of all, to one server, or to all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) process: Option<usize>,
+    pub(crate) server: Option<usize>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Cut {
+        link: Link,
+        is_reset: bool,
+    },
+    BlackHole {
+        link: Link,
+        way: Direction,
+        lasts: Duration,
+    },
+    Delay {
+        link: Link,
+        latency: Duration,
+        lasts: Duration,
+    },
+    Refuse {
+        link: Link,
+        lasts: Duration,
+    },
+    /// No server can be reached.
+    Away {
+        process: usize,
+        lasts: Duration,
+    },
+    /// The next requests of this kind are lost, or their replies.
+    Lose {
+        process: usize,
+        op: i32,
+        times: u64,
+        how: Loss,
+    },
+    Names {
+        lasts: Duration,
+        is_silent: bool,
+    },
+    Crash {
+        server: Target,
+        lasts: Duration,
+        is_hard: bool,
+    },
+    StopServer {
+        server: Target,
+        lasts: Duration,
+    },
+    /// All servers stand still.
+    StopAll {
+        lasts: Duration,
+    },
+    Elect,
+    Isolate {
+        lasts: Duration,
+    },
+    Lag {
+        server: usize,
+        lasts: Duration,
+    },
+    Throttle {
+        lasts: Duration,
+    },
+    Expire {
+        process: usize,
+    },
+    DeleteZnode {
+        place: usize,
+        rank: usize,
+    },
+    DeleteDirectory {
+        place: usize,
+        times: u32,
+    },
+    Permits {
+        place: usize,
+        lasts: Duration,
+        only_read: bool,
+    },
+    Pause {
+        process: usize,
+        lasts: Duration,
+    },
+    MachineSleeps {
+        process: usize,
+        lasts: Duration,
+    },
+    /// The servers grant a shorter timeout from now on, after a restart.
+    Lower {
+        lasts: Duration,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Both,
+    ToServer,
+    ToClient,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loss {
+    RequestAndCut,
+    AfterRequestCut,
+    ReplyAndCut,
+    ReplyStays,
+    RequestStays,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    Leader,
+    Server(usize),
+}
+
+impl Fault {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Fault::Cut { is_reset: true, .. } => "connection reset",
+            Fault::Cut { .. } => "connection closed",
+            Fault::BlackHole { way: Direction::Both, .. } => "black hole",
+            Fault::BlackHole { .. } => "black hole one way",
+            Fault::Delay { .. } => "delay",
+            Fault::Refuse { .. } => "connections refused",
+            Fault::Away { .. } => "no server in reach",
+            Fault::Lose { how: Loss::RequestAndCut | Loss::RequestStays, .. } => "request lost",
+            Fault::Lose { .. } => "reply lost",
+            Fault::Names { .. } => "name service",
+            Fault::Crash { .. } => "server crash",
+            Fault::StopServer { .. } => "server paused",
+            Fault::StopAll { .. } => "all servers paused",
+            Fault::Elect => "leader change",
+            Fault::Isolate { .. } => "leader isolated",
+            Fault::Lag { .. } => "follower lags",
+            Fault::Throttle { .. } => "throttled",
+            Fault::Expire { .. } => "session expired",
+            Fault::DeleteZnode { .. } => "znode deleted",
+            Fault::DeleteDirectory { .. } => "directory deleted",
+            Fault::Permits { .. } => "permits taken away",
+            Fault::Pause { .. } => "process paused",
+            Fault::MachineSleeps { .. } => "machine asleep",
+            Fault::Lower { .. } => "timeout lowered",
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! A careful user: one thread of a process, which takes locks, asks whether they are valid, and writes down what it got.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use super::{
+    notes::{Grant, Notes},
+    objects::{Object, Objects, Panics, Usable, kind_of, tolerating},
+    plan::{Act, Kind, Plan, ProcessPlan, Way, What, With},
+};
+use crate::{
+    AcquireOptions, CancelToken, Error, Hold, HoldState, InterProcessMultiLock, Result, Revoker,
+    base::{sim::thread::sleep, sync::Mutex},
+    sim::{
+        check::history::{Actor, Limit, Share, Write},
+        process::Process,
+    },
+};
+
+/// How long a lock is held while everybody is to be served.
+const CALM_HOLD: Duration = Duration::from_millis(20);
+
+/// What the threads of one process share.
+pub(crate) struct Shared {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) number: usize,
+    pub(crate) process: Process,
+    pub(crate) notes: Notes,
+    /// The present client and its locks.
+    pub(crate) objects: Mutex<Arc<Objects>>,
+    pub(crate) clients: AtomicU64,
+    /// No fault is left, and everybody has to be served.
+    pub(crate) is_calm: Arc<AtomicBool>,
+    pub(crate) panics: Panics,
+}
+
+impl Shared {
+    pub(crate) fn own(&self) -> &ProcessPlan {
+        &self.plan.processes[self.number]
+    }
+
+    pub(crate) fn objects(&self) -> Arc<Objects> {
+        self.objects.lock().clone()
+    }
+
+    pub(crate) fn is_calm(&self) -> bool {
+        self.is_calm.load(Ordering::SeqCst)
+    }
+
+    /// How long an untimed acquire may go on without a server.
+    fn gives_up(&self) -> Duration {
+        let (own, threads) = (self.own(), u32::try_from(self.own().threads.len()).unwrap_or(1));
+        let attempt = own.connection_timeout + Duration::from_millis(100);
+        // Threads behind a cached lock end one after another.
+        let rounds = if own.is_cached { threads } else { 1 };
+        own.retries.longest(attempt).map_or(Duration::from_secs(1 << 30), |retries| {
+            self.plan.timeout * 3 + (retries + attempt) * rounds + Duration::from_secs(5)
+        })
+    }
+}
+
+/// One thread.
+#[derive(Clone)]
+pub(crate) struct User {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) by: Actor,
+}
+
+impl User {
+    /// Works until all is calm, and then does each act once more.
+    pub(crate) fn run(&self) {
+        let acts = &self.shared.own().threads[self.by.thread];
+        'faults: for round in 0.. {
+            for act in acts {
+                if self.shared.is_calm() {
+                    break 'faults;
+                }
+                sleep(act.rest);
+                self.act(act, false);
+            }
+            // A cached lock takes no time at all.
+            if round % 16 == 15 || acts.is_empty() {
+                sleep(Duration::from_millis(250));
+            }
+        }
+        for act in acts {
+            self.act(act, true);
+        }
+    }
+
+    fn act(&self, act: &Act, is_calm: bool) {
+        let calm = |hold: Duration| if is_calm { hold.min(CALM_HOLD) } else { hold };
+        match &act.what {
+            What::Lock { place, is_reader, way, hold, with } => {
+                self.lock((*place, *is_reader), calm_way(*way, is_calm), calm(*hold), *with);
+            }
+            What::Leases { place, count, way, hold } => {
+                self.leases(*place, *count, calm_way(*way, is_calm), calm(*hold));
+            }
+            What::Several { places, way, hold } => self.several(places, calm_way(*way, is_calm), calm(*hold)),
+            What::Lead { place, lasts, term } => {
+                self.lead(*place, (!is_calm).then_some(*lasts), if is_calm { CALM_HOLD } else { *term });
+            }
+            What::Ask { place } => self.ask(*place),
+            What::Renew if is_calm => {}
+            What::Renew => self.renew(),
+        }
+    }
+
+    fn kind(&self, place: usize) -> Kind {
+        self.shared.plan.places[place].kind
+    }
+
+    pub(crate) fn path(&self, place: usize) -> &str {
+        &self.shared.plan.places[place].path
+    }
+
+    fn share(&self, place: usize, is_reader: bool) -> Share {
+        match self.kind(place) {
+            Kind::Semaphore(_) => Share::Leases,
+            Kind::ReadWrite if is_reader => Share::Readers,
+            _ => Share::Alone,
+        }
+    }
+
+    /// Runs one acquire by these options, and writes down when it began and ended. `None`: not acquired.
+    pub(crate) fn acquire<T>(
+        &self,
+        (place, what): (usize, &str),
+        way: Way,
+        run: impl FnOnce(&AcquireOptions) -> Result<Option<T>>,
+    ) -> Option<T> {
+        let shared = &self.shared;
+        let (options, limit) = self.options(place, way);
+        let call = shared.notes.call((place, self.by), format!("{what} {way:?}"), limit, shared.gives_up());
+        let options = match way {
+            Way::Cancelled(after) => {
+                let token = CancelToken::new();
+                let (of_canceller, notes) = (token.clone(), shared.notes.clone());
+                shared.process.spawn("canceller", move || {
+                    sleep(after);
+                    notes.cancelled(call);
+                    of_canceller.cancel();
+                });
+                options.cancel_token(&token)
+            }
+            _ => options,
+        };
+        let (how, got) = match tolerating(|| run(&options)) {
+            Some(Ok(Some(got))) => ("granted".to_owned(), Some(got)),
+            Some(Ok(None)) => ("not granted".to_owned(), None),
+            Some(Err(error)) => (self.failed(what, way, &error), None),
+            None => ("panic of the caller's code".to_owned(), None),
+        };
+        shared.notes.returned(call, &how);
+        if got.is_some() {
+            shared.notes.count(&format!("grants: {}{}", self.kind(place).name(), self.cached(place)));
+        } else if way == Way::Wait && how == "not granted" {
+            shared.notes.broken("an untimed acquire without a result", format!("{:?} {what}", self.by));
+        }
+        got
+    }
+
+    fn cached(&self, place: usize) -> &'static str {
+        let can_be = matches!(self.kind(place), Kind::Mutex | Kind::ReadWrite);
+        if self.shared.own().is_cached && can_be { ", cached" } else { "" }
+    }
+
+    fn failed(&self, what: &str, way: Way, error: &Error) -> String {
+        let (kind, is_known) = kind_of(error);
+        let is_known =
+            is_known && !(self.shared.is_calm() && matches!(error, Error::Cancelled { .. }) && way == Way::Wait);
+        if !is_known {
+            self.shared
+                .notes
+                .broken("an error that no fault explains", format!("{:?} {what} {way:?}: {error:?}", self.by));
+        }
+        kind
+    }
+
+    fn options(&self, place: usize, way: Way) -> (AcquireOptions, Limit) {
+        let options = AcquireOptions::new();
+        let is_cached = !self.cached(place).is_empty();
+        match way {
+            Way::Wait | Way::Cancelled(_) => (options, Limit::Untimed),
+            Way::Timed(time) => (options.timeout(time), Limit::Timed(time)),
+            Way::Try => (options.timeout(Duration::ZERO), Limit::Timed(self.shared.own().connection_timeout)),
+            Way::Queue(most) => (options.max_queue(most), Limit::Untimed),
+            Way::Valid(_) | Way::Bounded(..) if is_cached => (options, Limit::Untimed),
+            Way::Valid(time) => (options.min_validity(time), Limit::Untimed),
+            Way::Bounded(least, most) => (options.hold_at_least(least).hold_at_most(most), Limit::Untimed),
+        }
+    }
+
+    fn grant<'a>(&'a self, objects: &Objects, (place, is_reader): (usize, bool), way: Way) -> Grant<'a> {
+        let most = match way {
+            Way::Bounded(_, most) if self.cached(place).is_empty() => Some(most),
+            _ => None,
+        };
+        Grant {
+            place,
+            by: self.by,
+            share: self.share(place, is_reader),
+            process: &self.shared.process,
+            client: objects.number,
+            needs_quorum: self.shared.own().needs_quorum,
+            most,
+            writer: None,
+            listens: false,
+        }
+    }
+
+    fn lock(&self, (place, is_reader): (usize, bool), way: Way, time: Duration, with: With) {
+        let objects = self.shared.objects();
+        let Some(lock) = objects.locks[place].lock(is_reader) else { return };
+        let grant = self.grant(&objects, (place, is_reader), way);
+        match with {
+            With::Guard | With::Listener | With::Write => {
+                let Some(guard) = self.acquire((place, "lock"), way, |options| lock.guarded(options)) else { return };
+                let listens = with == With::Listener;
+                let claim = self.shared.notes.granted(guard.hold(), &Grant { listens, ..grant });
+                if listens {
+                    self.listen(claim, guard.hold());
+                }
+                // Readers' tokens are in no order.
+                if with == With::Write && !is_reader {
+                    self.write(place, &objects, guard.hold());
+                }
+                self.hold(&[(claim, guard.hold().clone())], time);
+                if with == With::Guard {
+                    drop(guard);
+                } else {
+                    self.release_once(|| guard.release());
+                }
+            }
+            With::Plain | With::Again | With::Downgrade => {
+                let Some(holds) = self.acquire((place, "acquire"), way, |options| lock.acquire_holds(options)) else {
+                    return;
+                };
+                let claims: Vec<_> =
+                    holds.iter().map(|hold| (self.shared.notes.granted(hold, &grant), hold.clone())).collect();
+                match (with, &objects.locks[place]) {
+                    (With::Downgrade, Object::ReadWrite(both)) if !is_reader => {
+                        return self.downgrade((place, &objects), both, claims, time);
+                    }
+                    (With::Again, _) if lock.is_reentrant() => self.again(place, lock),
+                    _ => {}
+                }
+                self.hold(&claims, time);
+                self.release(|| lock.release());
+            }
+        }
+    }
+
+    fn listen(&self, claim: usize, hold: &Hold) {
+        let (notes, panics) = (self.shared.notes.clone(), self.shared.panics.clone());
+        hold.on_state_change(move |state| {
+            notes.told(claim, state);
+            panics.called();
+        });
+    }
+
+    /// Acquires the lock once more, which takes no request.
+    fn again(&self, place: usize, lock: &dyn Usable) {
+        let mut holds = self.acquire((place, "acquire again"), Way::Timed(Duration::from_millis(1)), |options| {
+            lock.acquire_holds(options)
+        });
+        if holds.take().is_some() {
+            self.release(|| lock.release());
+        }
+    }
+
+    fn downgrade(
+        &self,
+        (place, objects): (usize, &Objects),
+        both: &crate::InterProcessReadWriteLock,
+        writer: Vec<(usize, Hold)>,
+        time: Duration,
+    ) {
+        let read = both.read_lock();
+        let got = self
+            .acquire((place, "downgrade"), Way::Wait, |options| crate::InterProcessLock::acquire_holds(read, options));
+        let node = writer.first().map(|(_, hold)| hold.node().path().as_str().to_owned());
+        let grant = Grant { writer: node, ..self.grant(objects, (place, true), Way::Wait) };
+        let holds = got.unwrap_or_default();
+        let reader: Vec<_> = holds.iter().map(|hold| (self.shared.notes.granted(hold, &grant), hold.clone())).collect();
+        self.hold(&writer, time / 2);
+        self.release(|| both.write_lock().release());
+        if !reader.is_empty() {
+            self.hold(&reader, time / 2);
+            self.release(|| read.release());
+        }
+    }
+
+    fn leases(&self, place: usize, count: usize, way: Way, time: Duration) {
+        let objects = self.shared.objects();
+        let Object::Semaphore(semaphore) = &objects.locks[place] else { return };
+        let got = self.acquire((place, "leases"), way, |options| semaphore.acquire_with(count, options));
+        let Some(leases) = got else { return };
+        if leases.len() != count {
+            self.shared.notes.broken("too few leases", format!("{:?}: {} of {count}", self.by, leases.len()));
+        }
+        let grant = self.grant(&objects, (place, false), way);
+        let claims: Vec<(usize, Hold)> =
+            leases.iter().map(|lease| (self.shared.notes.granted(lease, &grant), (**lease).clone())).collect();
+        self.hold(&claims, time);
+        self.release_once(|| semaphore.return_all(leases));
+    }
+
+    fn several(&self, places: &[usize], way: Way, time: Duration) {
+        let objects = self.shared.objects();
+        let members: Vec<_> = places.iter().filter_map(|place| objects.locks[*place].member()).collect();
+        let Ok(multi) = InterProcessMultiLock::from_locks(members) else { return };
+        // One of the members may be cached, which has no bounds.
+        let way = if matches!(way, Way::Bounded(..) | Way::Valid(_) | Way::Queue(_)) { Way::Wait } else { way };
+        let Some(guard) = self.acquire((places[0], "several"), way, |options| multi.lock_with(options)) else { return };
+        let claims: Vec<(usize, Hold)> = guard
+            .holds()
+            .iter()
+            .zip(places)
+            .map(|(hold, place)| {
+                let grant = self.grant(&objects, (*place, false), way);
+                (self.shared.notes.granted(hold, &grant), hold.clone())
+            })
+            .collect();
+        self.shared.notes.count("grants: several");
+        self.hold(&claims, time);
+        self.release_once(|| guard.release());
+    }
+
+    /// Holds for a time, or until it hears of a loss. The claims end here: what follows is the release.
+    fn hold(&self, claims: &[(usize, Hold)], time: Duration) {
+        let (process, notes) = (&self.shared.process, &self.shared.notes);
+        let until = process.now() + time;
+        let Some((_, first)) = claims.first() else { return };
+        let changes = (!time.is_zero()).then(|| first.state_changes());
+        while let Some(changes) = &changes {
+            let left = until.saturating_duration_since(process.now());
+            if left.is_zero() {
+                break;
+            }
+            match changes.recv_timeout(left) {
+                Ok(HoldState::Lost(_)) | Err(_) => break,
+                Ok(_) => {}
+            }
+        }
+        for (claim, _) in claims {
+            notes.ended(*claim);
+        }
+    }
+
+    /// Releases a lock. Where the caller's code panics meanwhile it is tried again, as a thread's lock stays its own.
+    fn release(&self, mut release: impl FnMut() -> Result<()>) {
+        for attempt in 0..5 {
+            match tolerating(&mut release) {
+                // The first one was carried out, or goes on in the background.
+                Some(Err(Error::NotOwner { .. })) if attempt > 0 => return,
+                Some(released) => return self.released(released),
+                None => {}
+            }
+            self.shared.notes.count("release: panic of the caller's code");
+        }
+    }
+
+    /// Releases what is gone once that was tried.
+    fn release_once(&self, release: impl FnOnce() -> Result<()>) {
+        match tolerating(release) {
+            Some(released) => self.released(released),
+            None => self.shared.notes.count("release: panic of the caller's code"),
+        }
+    }
+
+    fn released(&self, released: Result<()>) {
+        let how = match released {
+            Ok(()) => "released".to_owned(),
+            Err(error) => {
+                let (kind, is_known) = kind_of(&error);
+                if !is_known {
+                    let what = format!("{:?} release: {error:?}", self.by);
+                    self.shared.notes.broken("an error that no fault explains", what);
+                }
+                format!("release: {kind}")
+            }
+        };
+        self.shared.notes.count(&how);
+    }
+
+    /// Writes in a transaction that the servers refuse once the lock is gone.
+    fn write(&self, place: usize, objects: &Objects, hold: &Hold) {
+        let token = hold.fencing_token();
+        let path = format!("/data{place}");
+        let transaction = objects.client.transaction().set_data().for_path_and_data(&path, token.to_bytes());
+        let results = tolerating(|| hold.guard_transaction(transaction).and_then(crate::Transaction::commit));
+        let Some(Ok(results)) = results else { return self.shared.notes.count("guarded write refused") };
+        let Some(stat) = results.first().and_then(|result| result.stat) else { return };
+        let (at, by, token) = (self.shared.notes.world.now(), self.by, (token.value(), token.grant()));
+        self.shared.notes.wrote(Write { place, by, token, zxid: stat.mzxid, at });
+        self.shared.notes.count("guarded writes");
+    }
+
+    /// Asks the contender in front to give the lock back.
+    fn ask(&self, place: usize) {
+        let objects = self.shared.objects();
+        let path = match self.kind(place) {
+            Kind::Semaphore(_) | Kind::SemaphoreMutex => format!("{}/leases", self.path(place)),
+            Kind::Unfair => format!("{}/lock/holder", self.path(place)),
+            _ => self.path(place).to_owned(),
+        };
+        let client = &objects.client;
+        let ask = || {
+            client.get_children().for_path(&path).and_then(|names| match names.iter().min() {
+                Some(first) => Revoker::request(client, &format!("{path}/{first}"), "a test", "now"),
+                None => Ok(()),
+            })
+        };
+        let asked = tolerating(ask);
+        self.shared.notes.count(if matches!(asked, Some(Ok(()))) {
+            "requests to give back"
+        } else {
+            "requests refused"
+        });
+    }
+
+    /// Closes the client under its users, and starts another one.
+    fn renew(&self) {
+        let shared = &self.shared;
+        let number = shared.clients.fetch_add(1, Ordering::SeqCst) + 1;
+        let Ok(new) = Objects::new(&shared.plan, shared.own(), &shared.process, number) else { return };
+        let before = std::mem::replace(&mut *shared.objects.lock(), Arc::new(new));
+        shared.notes.client_closes(shared.number, before.number);
+        before.client.close();
+        shared.notes.count("clients closed");
+    }
+}
+
+/// Once all is calm everybody waits for its turn.
+fn calm_way(way: Way, is_calm: bool) -> Way {
+    if is_calm { Way::Wait } else { way }
+}
