@@ -47,8 +47,8 @@ pub(crate) use self::{
     config::{Dialect, EnsembleConfig},
     connection::ConnId,
     server::Throttle,
-    tree::Tree,
-    txn::Entry,
+    tree::{Node, Tree},
+    txn::{Entry, Txn},
     wire::Output,
 };
 
