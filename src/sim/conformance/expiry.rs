@@ -58,13 +58,8 @@ fn lifetimes<S: Servers>(servers: &mut S, at: &str) -> Vec<Range<Duration>> {
 
 fn begin<S: Servers>(servers: &mut S, at: &str, number: u32) -> usize {
     let conn = open(servers, at, TIMEOUT);
-    let request = Request::Create {
-        path: path(number),
-        data: Vec::new(),
-        acl: Acl::open_unsafe(),
-        mode: CreateMode::Ephemeral,
-        with_stat: false,
-    };
+    let request =
+        Request::Create { path: path(number), data: Vec::new(), acl: Acl::open_unsafe(), mode: CreateMode::Ephemeral };
     ask(servers, conn, &request);
     conn
 }

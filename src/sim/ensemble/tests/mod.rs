@@ -197,7 +197,7 @@ impl Run {
                 continue; // the answer to a request that had none in time
             }
             return match header.err {
-                0 => Answer::Done(Response::decode(request.op_code(), body).unwrap()),
+                0 => Answer::Done(Response::decode(request.op_code(), header.zxid, body).unwrap()),
                 code => Answer::Refused(code.into()),
             };
         }
@@ -217,7 +217,7 @@ impl Run {
 }
 
 fn create(path: &str, mode: CreateMode) -> Request {
-    Request::Create { path: path.into(), data: Vec::new(), acl: Acl::open_unsafe(), mode, with_stat: false }
+    Request::Create { path: path.into(), data: Vec::new(), acl: Acl::open_unsafe(), mode }
 }
 
 fn is_done(answer: &Answer) -> bool {
