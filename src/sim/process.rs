@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind},
+    panic::Location,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -17,7 +17,7 @@ use super::{
 use crate::{
     base::sim::{
         Until, What,
-        clock::{duration, instant, nanos},
+        clock::{duration, nanos},
         me,
         run::Run,
     },
@@ -131,24 +131,9 @@ impl Process {
         self.world.sim().kill(self.number);
     }
 
-    pub(crate) fn is_alive(&self) -> bool {
-        !self.world.sim().is_dead(self.number)
-    }
-
-    /// What its clock shows.
-    pub(crate) fn now(&self) -> Instant {
-        let run = self.world.sim();
-        instant(run.clock(self.number).shows(run.time()))
-    }
-
     /// The true time at which its clock shows that, at its present rate.
     pub(crate) fn true_time(&self, at: Instant) -> Duration {
         Duration::from_nanos(self.world.sim().clock(self.number).when(nanos(at)))
-    }
-
-    /// What its clock shows at a true time, at its present rate.
-    pub(crate) fn instant(&self, at: Duration) -> Instant {
-        instant(self.world.sim().clock(self.number).shows(duration(at)))
     }
 }
 
@@ -167,14 +152,4 @@ impl<T> Task<T> {
     pub(crate) fn is_finished(&self) -> bool {
         self.run.has_thread_ended(self.id)
     }
-}
-
-/// Runs code that may panic on purpose, without a message on the test's output.
-pub(crate) fn quietly<T>(run: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(run)).ok()
-}
-
-/// Panics without a message on the test's output.
-pub(crate) fn panic_quietly(what: &'static str) -> ! {
-    resume_unwind(Box::new(what))
 }

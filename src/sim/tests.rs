@@ -104,13 +104,13 @@ fn breaks_something(world: &World, processes: &[Process], holds: &Holds, rng: &m
             process.machine_sleeps(time);
         }
         _ => {
-            let op = [op::CREATE2, op::GET_CHILDREN, op::DELETE, op::SYNC, op::GET_DATA][rng.usize(..5)];
+            let op = [op::CREATE, op::GET_CHILDREN, op::DELETE, op::SYNC, op::GET_DATA][rng.usize(..5)];
             let lost = lost[rng.usize(..5)];
             network.inject(RequestFault { links, op: Some(op), skip: rng.u64(0..3), times: rng.u64(1..4), lost });
         }
     }
     world.sleep(time);
-    network.heal(links);
+    network.heal(Links::all());
     network.name_service(NameService::Works);
 }
 
@@ -119,13 +119,14 @@ fn turns(seed: u64, processes: usize, rounds: usize, faults: usize) -> (Report, 
     let holds = Arc::new(Holds::default());
     let counted = holds.clone();
     let report = World::run(seed, WorldConfig::default(), |world| {
+        let mut rng = world.rng();
         let processes: Vec<_> = (0..processes).map(|number| world.process(&format!("client {number}"))).collect();
+        processes.iter().for_each(|process| process.set_clock_rate(rng.i64(-1000..=1000)));
         let begin = |process: &Process| {
             let (world, process, holds) = (world.clone(), process.clone(), holds.clone());
             process.clone().spawn("worker", move || takes_turns(&world, &process, &holds, rounds))
         };
         let workers: Vec<_> = processes.iter().map(begin).collect();
-        let mut rng = world.rng();
         for _ in 0..faults {
             world.sleep(rng.u32(1..2000) * MILLISECOND);
             breaks_something(world, &processes, &holds, &mut rng);
@@ -177,6 +178,33 @@ fn the_same_seed_gives_the_same_history() {
     hashes.sort_unstable();
     hashes.dedup();
     assert_eq!(hashes.len() as u64, seeds, "each seed has a history of its own");
+}
+
+#[test]
+fn a_reply_that_is_lost_is_lost_once() {
+    let report = World::run(5, WorldConfig::default(), |world| {
+        let process = world.process("client");
+        let client = process.client(|builder| builder.session_timeout(T));
+        let lost = Lost::ReplyAndCut;
+        let fault = world.network().inject(RequestFault {
+            links: process.links(),
+            op: Some(op::DELETE),
+            skip: 1,
+            times: 1,
+            lost,
+        });
+        let worker = process.spawn("worker", move || {
+            let mutex = InterProcessMutex::new(&client, PATH).unwrap();
+            for _ in 0..4 {
+                mutex.acquire().unwrap();
+                mutex.release().unwrap();
+            }
+        });
+        worker.join();
+        let counts = world.network().counts();
+        assert_eq!((fault.hits(), counts.connections, counts.faults["reply lost, cut"]), (1, 2, 1));
+    });
+    report.assert_ok();
 }
 
 #[test]

@@ -195,11 +195,6 @@ impl Run {
         table.note(|| line.to_owned());
     }
 
-    /// Whether every line of the history is printed: then more of them are worth their price.
-    pub(crate) fn is_loud(&self) -> bool {
-        self.table.lock().is_loud
-    }
-
     pub(crate) fn wake(&self, key: usize) {
         self.table.lock().wake(key);
     }

@@ -88,10 +88,6 @@ impl Choices {
         self.rng.usize(..of)
     }
 
-    pub(super) fn number(&mut self) -> u64 {
-        self.rng.u64(..)
-    }
-
     pub(super) fn priority(&mut self) -> u64 {
         self.rng.u64(DRAWN..)
     }

@@ -29,10 +29,6 @@ impl<T> Mutex<T> {
     pub const fn new(value: T) -> Mutex<T> {
         Mutex { waiting: AtomicUsize::new(0), holder: AtomicUsize::new(0), inner: parking_lot::Mutex::new(value) }
     }
-
-    pub fn into_inner(self) -> T {
-        self.inner.into_inner()
-    }
 }
 
 impl<T: ?Sized> Mutex<T> {

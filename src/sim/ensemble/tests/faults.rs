@@ -95,12 +95,8 @@ fn a_server_that_does_not_know_an_operation_ends_the_connection() {
     let mut run = Run::new(EnsembleConfig { dialect, ..EnsembleConfig::default() }, 6);
     let client = run.client(0);
     assert!(is_done(&run.create(&client, "/x")));
-    let container = Request::Create {
-        path: "/y".into(),
-        data: Vec::new(),
-        acl: Acl::open_unsafe(),
-        mode: CreateMode::Container,
-    };
+    let container =
+        Request::Create { path: "/y".into(), data: Vec::new(), acl: Acl::open_unsafe(), mode: CreateMode::Container };
     assert_eq!(run.ask(&client, &container), Answer::Ended);
 }
 
@@ -164,12 +160,12 @@ fn sequence_numbers_stand_still_at_their_end_and_jump_where_creates_are_pipeline
     run.send(&client, &next("d"));
     run.send(&client, &next("e"));
     names.push(run.ask(&client, &next("f")));
-    let paths = names.iter().map(|answer| match answer {
-        Answer::Done(Response::Created { path, .. }) => path.as_str(),
-        other => panic!("{other:?}"),
-    });
-    let made = ["/d/a-2147483646", "/d/b-2147483647", "/d/c-2147483647", "/d/f--2147483647"];
-    assert_eq!(paths.collect::<Vec<_>>(), made);
+    let path = |answer: Answer| match answer {
+        Answer::Done(Response::Created { path, .. }) => path,
+        other => unreachable!("{other:?}"),
+    };
+    let names: Vec<_> = names.into_iter().map(path).collect();
+    assert_eq!(names, ["/d/a-2147483646", "/d/b-2147483647", "/d/c-2147483647", "/d/f--2147483647"]);
 }
 
 #[test]
