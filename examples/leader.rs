@@ -62,6 +62,7 @@ fn main() -> Result<()> {
             piece += 1;
             let _ = done.send(piece);
         }
+        Ok(()) // an error would be told to the client's listener for unhandled errors
     })?;
     selector.auto_requeue();
     selector.start()?;

@@ -243,14 +243,13 @@ pub enum Error {
         /// The path as the caller sees it.
         path: String,
     },
-    /// The server did not accept the credentials.
-    #[error(
-        "the server rejected the authorization of scheme {scheme:?}: it does not know the scheme, or not these credentials; see \
-         authorization()"
-    )]
+    /// The servers did not accept the credentials, or there are no valid ones: the client is of no use any more.
+    #[error("{}: {detail}", describe_auth(scheme))]
     AuthFailed {
-        /// The scheme, never the credentials.
+        /// The scheme, never the credentials; `sasl` of `Builder::sasl`.
         scheme: String,
+        /// The reason, as far as known: with Kerberos the ticket, the keytab, the principal, the clock or the realm.
+        detail: String,
     },
     /// A request or reply above the frame limit; it is not tried again.
     #[error(
@@ -301,6 +300,13 @@ fn describe_loss(operation: &str, maybe_done: bool, cause: Option<&io::Error>) -
         (_, false) => "nothing was sent",
     };
     format!("{what}{cause}; {then}")
+}
+
+fn describe_auth(scheme: &str) -> String {
+    match scheme {
+        "sasl" => "the client could not authenticate itself with SASL".to_owned(),
+        _ => format!("the server rejected the authorization of scheme {scheme:?}"),
+    }
 }
 
 impl Error {

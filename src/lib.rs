@@ -44,7 +44,8 @@
 //! |---|---|
 //! | the client | [`CuratorFramework`], its [`Builder`] and [`RetryPolicy`]; operations on znodes in [`operations`] |
 //! | locks that belong to a thread | [`InterProcessMutex`], [`InterProcessReadWriteLock`], [`InterProcessUnfairMutex`] |
-//! | locks without an owner thread | [`InterProcessSemaphoreMutex`], [`InterProcessSemaphoreV2`] with [`SharedCount`] |
+//! | locks without an owner thread | [`InterProcessSemaphoreMutex`], [`InterProcessSemaphoreV2`] with [`SharedCount`], or a [`SharedCountReader`] of your own |
+//! | values that processes share and watch | [`SharedValue`] with [`SharedValueListener`], [`SharedCount`] with [`SharedCountListener`] |
 //! | several locks at once, locks of any kind | [`InterProcessMultiLock`]; as a trait object [`InterProcessLock`], held by a [`Locker`] |
 //! | leader election, with listeners or a thread of its own | [`LeaderLatch`] with [`LeaderLatchListener`], [`LeaderSelector`] with [`LeaderSelectorListener`]; in both a [`Leadership`] |
 //! | the lock of ZooKeeper's own recipes | [`zookeeper_recipe`] |
@@ -56,6 +57,7 @@
 //! | the storage's side of fencing | [`FencingChecker`], [`FileFencingChecker`], [`ZooKeeperFencingChecker`] |
 //! | several writes as one, guarded by a lock | [`Transaction`], [`Hold::guard_transaction`] |
 //! | locks of your own | [`LockInternals`], [`LockInternalsDriver`] |
+//! | who the client is | `Sasl`: a user with a password, or `Kerberos` (features `sasl`, `kerberos`) |
 //! | a session of your own | [`unversioned`], which promises nothing |
 //! | tests of your own | the module `testing`: real servers and ensembles as child processes, injected faults (feature `testing`) |
 //!
@@ -127,12 +129,17 @@ pub use locks::{
     LeaderSelectorListener, LeaderState, Leadership, Lease, LockGuard, LockInternals, LockInternalsDriver,
     LockInternalsSorter, LockKind, LockQueue, Locker, MultiLockGuard, NameStyle, Participant, PredicateResults,
     QueueEntry, ReadLockDriver, Revocable, RevocationListener, RevocationRequest, Revoker, SemaphoreMutexGuard,
-    SharedCount, StaleToken, StandardLockInternalsDriver, TenureState, UncleanDeath, VersionedValue, WaitStrategy,
-    WriteLockDriver, ZooKeeperFencingChecker, zookeeper_recipe,
+    SharedCount, SharedCountListener, SharedCountReader, SharedValue, SharedValueListener, SharedValueReader,
+    StaleToken, StandardLockInternalsDriver, TenureState, UncleanDeath, VersionedValue, WaitStrategy, WriteLockDriver,
+    ZooKeeperFencingChecker, zookeeper_recipe,
 };
 pub use proto::types::{Acl, CreateMode, Stat, perms};
+#[cfg(feature = "sasl")]
+pub use session::sasl::Sasl;
+#[cfg(feature = "kerberos")]
+pub use session::sasl::kerberos::config::Kerberos;
 #[cfg(feature = "tls")]
 pub use session::transport::tls_config::TlsConfig;
 #[cfg(feature = "zookeeper")]
 pub use session::zookeeper::ZooKeeperSessionFactory;
-pub use session::{servers::connect_string::ConnectString, wait::cancel::CancelToken};
+pub use session::{dialect::Dialect, servers::connect_string::ConnectString, wait::cancel::CancelToken};

@@ -41,7 +41,7 @@ fn a_hand_over_between_threads_of_one_client_is_one_delete_and_no_listing() {
             proxy.requests(op::GET_DATA) > 2 * WAITING as u64 && server.watch_count().unwrap() == WAITING as u64 + 1
         });
         let asked =
-            || [op::CREATE_2, op::GET_CHILDREN, op::GET_DATA, op::EXISTS, op::DELETE].map(|op| proxy.requests(op));
+            || [op::CREATE, op::GET_CHILDREN, op::GET_DATA, op::EXISTS, op::DELETE].map(|op| proxy.requests(op));
         let (asked_before, before) = (asked(), server.packets_received().unwrap());
         mutex.release().unwrap();
         waiters.into_iter().for_each(|waiter| waiter.join().unwrap());

@@ -8,6 +8,7 @@ pub(crate) use crossbeam_channel::{
 };
 
 #[cfg(test)]
-pub(crate) use super::sim::channel::{
-    Receiver, RecvTimeoutError, Sender, TryRecvError, bounded, never, select, select_biased, unbounded,
+pub(crate) use super::sim::{
+    channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded, never, unbounded},
+    select::{select, select_biased},
 };

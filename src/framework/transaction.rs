@@ -318,7 +318,7 @@ impl TransactionCreateBuilder {
         let (mode, acl, data) = (self.mode, self.acl, data.into());
         self.transaction.add(path, |client, path| {
             let acl = acl.unwrap_or_else(|| client.leaf_acl(&path));
-            Request::Create { path: path.into_string(), data, acl, mode, with_stat: false }
+            Request::Create { path: path.into_string(), data, acl, mode }
         })
     }
 }

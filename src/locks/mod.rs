@@ -16,7 +16,7 @@ mod queue_view;
 mod read_write;
 pub(crate) mod recipe;
 mod semaphore;
-mod shared_count;
+mod shared;
 mod threads;
 mod unfair;
 pub mod zookeeper_recipe;
@@ -62,6 +62,9 @@ pub use semaphore::{
     mutex::{InterProcessSemaphoreMutex, SemaphoreMutexGuard},
     v2::InterProcessSemaphoreV2,
 };
-pub use shared_count::{SharedCount, VersionedValue};
+pub use shared::{
+    SharedCount, SharedCountListener, SharedCountReader, SharedValue, SharedValueListener, SharedValueReader,
+    VersionedValue,
+};
 pub use threads::caching::Caching;
 pub use unfair::InterProcessUnfairMutex;

@@ -95,7 +95,7 @@ impl WriteLock {
         };
         let internals = LockInternals::new(client, dir, recipe)?;
         internals.set_data(DATA);
-        Ok(WriteLock { candidate: Candidate::new(internals, None) })
+        Ok(WriteLock { candidate: Candidate::new(internals, None, Candidate::close) })
     }
 
     /// A lock in the directory `dir`, with a listener. Does no I/O.

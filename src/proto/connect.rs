@@ -10,6 +10,9 @@ use super::{
 /// The only version there has ever been.
 const PROTOCOL_VERSION: i32 = 0;
 
+/// The version with which ClickHouse Keeper and RaftKeeper refuse a session, for instance without a leader.
+const REFUSED: i32 = 42;
+
 /// Asks for a session, or for an old one to be taken up again.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ConnectRequest {
@@ -71,8 +74,13 @@ impl ConnectResponse {
     /// The frame is not such an answer.
     pub fn decode(frame: &[u8]) -> Result<Self, ProtoError> {
         let mut reader = Reader::new(frame);
-        let _protocol_version = reader.i32()?;
+        let version = reader.i32()?;
         let timeout_ms = reader.i32()?;
+        // RaftKeeper says in the same way that a session has expired, and then the timeout tells.
+        if version == REFUSED && timeout_ms > 0 {
+            let what = "protocol version, with which a server refuses that has no leader";
+            return Err(ProtoError::Unexpected { what, value: version });
+        }
         let session_id = reader.i64()?;
         let password = reader.buffer()?.to_vec();
         // Servers that know no read-only mode end here.

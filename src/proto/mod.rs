@@ -8,6 +8,8 @@ pub(crate) mod header;
 pub(crate) mod op;
 pub(crate) mod request;
 pub(crate) mod response;
+#[cfg(feature = "sasl")]
+pub(crate) mod sasl;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod types;

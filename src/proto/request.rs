@@ -21,8 +21,10 @@ use super::{
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Request {
-    /// op 1, 15 (`with_stat`), 19 (container), 21 (TTL). Replied by
-    /// [`Response::Created`](super::response::Response::Created).
+    /// op 1, 19 (container), 21 (TTL). Replied by [`Response::Created`](super::response::Response::Created).
+    ///
+    /// Never op 15 (create2), which many servers that are not ZooKeeper do not know: the stat that it is answered with tells
+    /// a lock nothing that the reply to op 1 does not.
     Create {
         /// Full path.
         path: String,
@@ -32,8 +34,6 @@ pub enum Request {
         acl: Vec<Acl>,
         /// The kind of znode.
         mode: CreateMode,
-        /// Ask for the stat too (create2). Container and TTL znodes always answer with it.
-        with_stat: bool,
     },
     /// op 2.
     Delete {
@@ -164,7 +164,7 @@ impl Request {
 
     fn named(&self) -> (i32, &'static str) {
         match self {
-            Request::Create { mode, with_stat, .. } => (mode.op_code(*with_stat), "create"),
+            Request::Create { mode, .. } => (mode.op_code(), "create"),
             Request::Delete { .. } => (op::DELETE, "delete"),
             Request::Exists { .. } => (op::EXISTS, "exists"),
             Request::GetData { .. } => (op::GET_DATA, "get_data"),
@@ -231,11 +231,9 @@ impl fmt::Debug for Request {
             out.field("path", &self.path());
         }
         match self {
-            Request::Create { data, acl, mode, with_stat, .. } => out
-                .field("data_len", &data.len())
-                .field("acl_len", &acl.len())
-                .field("mode", mode)
-                .field("with_stat", with_stat),
+            Request::Create { data, acl, mode, .. } => {
+                out.field("data_len", &data.len()).field("acl_len", &acl.len()).field("mode", mode)
+            }
             Request::Delete { version, .. } | Request::Check { version, .. } => out.field("version", version),
             Request::Exists { watch, .. } | Request::GetData { watch, .. } => out.field("watch", watch),
             Request::SetData { data, version, .. } => out.field("data_len", &data.len()).field("version", version),

@@ -6,7 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::servers::{connect_string::ConnectString, resolver::KnownAddresses};
+use super::{
+    dialect::Dialect,
+    servers::{connect_string::ConnectString, resolver::KnownAddresses},
+    successor::Successor,
+};
 use crate::{
     base::telemetry::counters::Counters as SessionCounters,
     error,
@@ -79,6 +83,9 @@ pub type Watcher = Arc<dyn Fn(&WatchEvent) + Send + Sync>;
 /// ```
 pub type SessionObserver = Arc<dyn Fn(SessionEvent) + Send + Sync>;
 
+/// The likely reasons of a server that rejects an authorization.
+pub(crate) const NOT_ACCEPTED: &str = "it does not know the scheme, or not these credentials; see authorization()";
+
 /// Why a request has no reply.
 ///
 /// ```
@@ -107,8 +114,13 @@ pub enum SessionError {
     Expired,
     /// The session was closed by this process.
     Closed,
-    /// The server rejected the credentials of this scheme.
-    AuthFailed(String),
+    /// The server rejected the credentials of this scheme, or there are none.
+    AuthFailed {
+        /// The scheme; `sasl` of SASL.
+        scheme: String,
+        /// The reason, as far as known.
+        detail: String,
+    },
     /// The request or its reply is larger than the limit.
     FrameTooLarge {
         /// Size of the frame.
@@ -157,7 +169,7 @@ pub enum WatchEvent {
 ///
 /// /// Whether a factory has to open another session.
 /// fn is_the_end(event: &SessionEvent) -> bool {
-///     matches!(event, SessionEvent::Expired | SessionEvent::AuthFailed(_))
+///     matches!(event, SessionEvent::Expired | SessionEvent::AuthFailed { .. })
 /// }
 /// assert!(is_the_end(&SessionEvent::Expired));
 /// assert!(!is_the_end(&SessionEvent::Connected { connection: 2, read_only: false }));
@@ -175,8 +187,13 @@ pub enum SessionEvent {
     Disconnected,
     /// The server said that the session has expired. Nothing follows.
     Expired,
-    /// The server rejected the credentials of this scheme. Nothing follows.
-    AuthFailed(String),
+    /// The server rejected the credentials of this scheme, or there are none. Nothing follows.
+    AuthFailed {
+        /// The scheme; `sasl` of SASL.
+        scheme: String,
+        /// The reason, as far as known.
+        detail: String,
+    },
 }
 
 /// Names one submitted request, and the watch it leaves.
@@ -189,6 +206,8 @@ pub enum SessionEvent {
 /// # let config = SessionConfig {
 /// #     hosts: "127.0.0.1:1".parse()?, // nobody answers there
 /// #     addresses: Arc::default(),
+/// #     dialect: None,
+/// #     successor: Arc::default(),
 /// #     session_timeout: Duration::from_secs(60),
 /// #     connection_timeout: Duration::from_secs(5),
 /// #     authorizations: Vec::new(),
@@ -251,6 +270,8 @@ impl fmt::Debug for Submission {
 /// # let config = SessionConfig {
 /// #     hosts: server.connect_string().parse()?,
 /// #     addresses: Arc::default(),
+/// #     dialect: None,
+/// #     successor: Arc::default(),
 /// #     session_timeout: Duration::from_secs(10),
 /// #     connection_timeout: Duration::from_secs(5),
 /// #     authorizations: Vec::new(),
@@ -320,6 +341,23 @@ pub trait Session: Send + Sync + 'static {
     /// Whether the session has ended, for whatever reason.
     fn is_ended(&self) -> bool;
 
+    /// Set once the session has ended without its znodes: the servers keep them until the session expires, and the session that
+    /// follows has to delete them. Up to this moment a holder may take its lock for held. `None` by default: the znodes are
+    /// gone with the session, or go at once.
+    fn left_behind(&self) -> Option<Instant> {
+        None
+    }
+
+    /// The kind of server that the session lives at; `None`, which is the default, where it is not known.
+    fn dialect(&self) -> Option<Dialect> {
+        None
+    }
+
+    /// Whether the servers may have containers; `true` by default. Where they have none the parents of locks are persistent.
+    fn has_containers(&self) -> bool {
+        true
+    }
+
     /// Replaces the servers, from the next connection on. The session lives on if the new ones know it.
     fn update_hosts(&self, hosts: &ConnectString);
 
@@ -334,6 +372,13 @@ pub trait Session: Send + Sync + 'static {
     /// Closes the session and waits for the server's confirmation, at most until `deadline`. Requests end with
     /// [`SessionError::Closed`], watches with [`WatchEvent::Ended`], and no event follows except one that is under way.
     fn close(&self, deadline: Instant);
+}
+
+impl dyn Session {
+    /// Whether the session has ended, and taken its ephemeral znodes with it.
+    pub(crate) fn has_taken_its_znodes(&self) -> bool {
+        self.is_ended() && self.left_behind().is_none()
+    }
 }
 
 /// The configuration of a session.
@@ -363,6 +408,11 @@ pub struct SessionConfig {
     /// The addresses that the servers' names had last, for while the names do not resolve: one for all sessions of a
     /// client. `Arc::default()` knows none yet.
     pub addresses: Arc<KnownAddresses>,
+    /// The kind of server; `None`: a session finds that out.
+    pub dialect: Option<Dialect>,
+    /// The connection with which the next session begins, if the last one has left one: one for all sessions of a client.
+    /// `Arc::default()` has none yet.
+    pub successor: Arc<Successor>,
     /// The session timeout to ask for.
     pub session_timeout: Duration,
     /// The longest that one attempt to connect may take.

@@ -7,18 +7,24 @@
 //! | open | for |
 //! |---|---|
 //! | `api` | the trait and its values |
+//! | `dialect` | kinds of servers, and which operations each knows |
 //! | `machine` | the session as a state machine: requests, watches, heartbeats |
 //! | `native` | the threads and the socket around the machine |
 //! | `servers`, `transport` | which server comes next; TCP and TLS |
+//! | `sasl` | who the client is, proved on each connection |
 //! | `wait` | how a caller waits: deadline, cancellation, reply |
 //! | `zookeeper` | the other session, over the package `zookeeper` |
 
 pub(crate) mod api;
+pub(crate) mod dialect;
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod machine;
 pub(crate) mod native;
+#[cfg(feature = "sasl")]
+pub(crate) mod sasl;
 pub(crate) mod servers;
+pub(crate) mod successor;
 pub(crate) mod transport;
 pub(crate) mod wait;
 #[cfg(feature = "zookeeper")]

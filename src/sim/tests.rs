@@ -8,45 +8,148 @@ use std::{
     time::Duration,
 };
 
-use super::world::{Report, World, WorldConfig};
-use crate::{InterProcessMutex, base::sim::thread::sleep};
+use fastrand::Rng;
 
-fn locks(seed: u64, processes: usize, rounds: usize) -> (Report, u64) {
-    let grants = Arc::new(AtomicU64::new(0));
-    let count = grants.clone();
-    let report = World::run(seed, WorldConfig::default(), move |world| {
-        let inside = Arc::new(AtomicU64::new(0));
-        let tasks: Vec<_> = (0..processes)
-            .map(|number| {
-                let process = world.process(&format!("client {number}"));
-                let (world, inside, count, its) = (world.clone(), inside.clone(), count.clone(), process.clone());
-                process.spawn("worker", move || {
-                    let client = its.client(|builder| builder);
-                    let mutex = InterProcessMutex::new(&client, "/locks/one").unwrap();
-                    for _ in 0..rounds {
-                        mutex.acquire().unwrap();
-                        if inside.fetch_add(1, Relaxed) != 0 {
-                            world.fail("two holders".into());
-                        }
-                        sleep(Duration::from_millis(1));
-                        inside.fetch_sub(1, Relaxed);
-                        mutex.release().unwrap();
-                        count.fetch_add(1, Relaxed);
-                    }
-                    client.close();
-                })
-            })
-            .collect();
-        for task in tasks {
-            task.join();
+use super::{
+    network::faults::{Cut, Death, Links, Lost, NameService, RequestFault, Way},
+    process::Process,
+    world::{Report, World, WorldConfig},
+};
+use crate::{
+    InterProcessMutex,
+    base::{
+        clock,
+        sim::{run::Outcome, thread::sleep},
+        sync::Mutex,
+    },
+    proto::op,
+};
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+/// The session timeout.
+const T: Duration = Duration::from_secs(3);
+const PATH: &str = "/locks/one";
+
+/// Who holds, and until when they say so: in true time.
+#[derive(Default)]
+struct Holds {
+    claims: Mutex<Vec<(String, Duration, Duration)>>,
+    /// Processes whose clocks stood still while their machines slept, and when they are right again: what a lock promises is
+    /// counted on that clock, and does not hold until then.
+    slept: Mutex<Vec<(String, Duration)>>,
+    grants: AtomicU64,
+}
+
+impl Holds {
+    /// Adds a claim that begins now; another one must not stand.
+    fn claim(&self, world: &World, process: &Process, until: Duration) {
+        let mut claims = self.claims.lock();
+        let now = world.now();
+        if self.slept.lock().iter().any(|(name, until)| name == process.name() && *until > now) {
+            return;
+        }
+        claims.retain(|(_, _, other)| *other > now);
+        for (name, since, other) in claims.iter() {
+            world.fail(format!(
+                "at {now:?} {} holds until {until:?}, and {name} since {since:?} until {other:?}",
+                process.name()
+            ));
+        }
+        claims.push((process.name().to_owned(), now, until));
+        self.grants.fetch_add(1, Relaxed);
+    }
+
+    fn release(&self, process: &Process) {
+        self.claims.lock().retain(|(name, ..)| name != process.name());
+    }
+}
+
+/// Takes and releases a lock, whatever happens.
+fn takes_turns(world: &World, process: &Process, holds: &Holds, rounds: usize) {
+    let client = process.client(|builder| builder.session_timeout(T));
+    let mutex = InterProcessMutex::new(&client, PATH).unwrap();
+    for _ in 0..rounds {
+        let Ok(Some(held)) = mutex.lock_timeout(Duration::from_secs(fastrand::u64(1..20))) else { continue };
+        // What it said before it was asked holds for the moment at which it was asked.
+        let until = process.true_time(held.valid_until());
+        if held.is_valid() {
+            holds.claim(world, process, until);
+            sleep(fastrand::u32(1..100) * MILLISECOND);
+            holds.release(process);
+        }
+        let _ = held.release();
+    }
+    client.close();
+}
+
+/// One fault, from the seed; returns after it was healed.
+fn breaks_something(world: &World, processes: &[Process], holds: &Holds, rng: &mut Rng) {
+    let network = world.network();
+    let process = &processes[rng.usize(..processes.len())];
+    let server = rng.usize(..3);
+    let links = [process.links(), Links::to(server), process.links().and_to(server)][rng.usize(..3)];
+    let time = rng.u32(1..6000) * MILLISECOND;
+    let lost = [Lost::RequestAndCut, Lost::AfterRequestCut, Lost::ReplyAndCut, Lost::ReplyStays, Lost::RequestStays];
+    match rng.u8(0..9) {
+        0 => network.cut(links, Cut::Fin),
+        1 => network.cut(links, Cut::Reset),
+        2 => network.black_hole(links, [Way::Both, Way::ToServer, Way::ToClient][rng.usize(..3)]),
+        3 => network.delay(links, MILLISECOND..=rng.u32(2..900) * MILLISECOND),
+        4 => network.refuse(links),
+        5 => network.name_service(if rng.bool() { NameService::Fails } else { NameService::Silent }),
+        6 => process.pause(time),
+        7 => {
+            holds.slept.lock().push((process.name().to_owned(), world.now() + time + 2 * T));
+            process.machine_sleeps(time);
+        }
+        _ => {
+            let op = [op::CREATE2, op::GET_CHILDREN, op::DELETE, op::SYNC, op::GET_DATA][rng.usize(..5)];
+            let lost = lost[rng.usize(..5)];
+            network.inject(RequestFault { links, op: Some(op), skip: rng.u64(0..3), times: rng.u64(1..4), lost });
+        }
+    }
+    world.sleep(time);
+    network.heal(links);
+    network.name_service(NameService::Works);
+}
+
+/// Processes that take turns, beside faults.
+fn turns(seed: u64, processes: usize, rounds: usize, faults: usize) -> (Report, u64) {
+    let holds = Arc::new(Holds::default());
+    let counted = holds.clone();
+    let report = World::run(seed, WorldConfig::default(), |world| {
+        let processes: Vec<_> = (0..processes).map(|number| world.process(&format!("client {number}"))).collect();
+        let begin = |process: &Process| {
+            let (world, process, holds) = (world.clone(), process.clone(), holds.clone());
+            process.clone().spawn("worker", move || takes_turns(&world, &process, &holds, rounds))
+        };
+        let workers: Vec<_> = processes.iter().map(begin).collect();
+        let mut rng = world.rng();
+        for _ in 0..faults {
+            world.sleep(rng.u32(1..2000) * MILLISECOND);
+            breaks_something(world, &processes, &holds, &mut rng);
+        }
+        for worker in workers {
+            worker.join();
+        }
+        // What was left to the background, or to the servers.
+        world.sleep(2 * T + 10 * SECOND);
+        let left = world.ensemble(|ensemble, _, _| {
+            let leader = ensemble.leader().unwrap();
+            let paths = ensemble.tree(leader).nodes().map(|(path, _)| path);
+            paths.filter(|path| path.starts_with("/locks/one/")).map(str::to_owned).collect::<Vec<_>>()
+        });
+        if !left.is_empty() {
+            world.fail(format!("left behind: {left:?}"));
         }
     });
-    (report, grants.load(Relaxed))
+    (report, counted.grants.load(Relaxed))
 }
 
 #[test]
 fn processes_take_turns_in_virtual_time() {
-    let (report, grants) = locks(1, 3, 20);
+    let (report, grants) = turns(1, 3, 20, 0);
     println!("{report}");
     report.assert_ok();
     assert_eq!(grants, 60);
@@ -54,17 +157,73 @@ fn processes_take_turns_in_virtual_time() {
 
 #[test]
 fn the_same_seed_gives_the_same_history() {
-    let begin = crate::base::clock::now();
+    let begin = clock::now();
     let (mut grants, mut steps, mut switches, mut time) = (0, 0, 0, Duration::ZERO);
-    for seed in 0..50 {
-        let ((one, count), (other, _)) = (locks(seed, 3, 20), locks(seed, 3, 20));
-        one.assert_ok();
+    let seeds = std::env::var("SIM_SEEDS").map_or(20, |seeds| seeds.parse().unwrap());
+    let first = std::env::var("SIM_FIRST").map_or(0, |first| first.parse().unwrap());
+    let mut hashes = Vec::new();
+    for seed in first..first + seeds {
+        let ((one, count), (other, _)) = (turns(seed, 3, 8, 3), turns(seed, 3, 8, 3));
         assert_eq!(one.hash, other.hash, "{one}\n---\n{other}");
+        one.assert_ok();
         grants += 2 * count;
         steps += 2 * one.steps;
         switches += 2 * one.switches;
         time += 2 * one.time;
+        hashes.push(one.hash);
     }
-    let took = crate::base::clock::since(begin);
-    println!("{grants} grants, {steps} steps, {switches} switches, {time:?} in {took:?}");
+    let took = clock::since(begin);
+    println!("{seeds} seeds twice: {grants} grants, {steps} steps, {switches} switches, {time:?} in {took:?}");
+    hashes.sort_unstable();
+    hashes.dedup();
+    assert_eq!(hashes.len() as u64, seeds, "each seed has a history of its own");
+}
+
+#[test]
+fn who_dies_holding_is_followed_once_its_session_is_over() {
+    for how in [Death::Reset, Death::Silent] {
+        let report = World::run(5, WorldConfig::default(), |world| {
+            let (victim, heir) = (world.process("victim"), world.process("heir"));
+            let its = victim.clone();
+            victim.spawn("worker", move || {
+                let client = its.client(|builder| builder.session_timeout(T));
+                let mutex = InterProcessMutex::new(&client, PATH).unwrap();
+                let _held = mutex.lock().unwrap();
+                sleep(1000 * SECOND);
+            });
+            world.sleep(5 * SECOND);
+            victim.kill(how);
+            let (died, its, its_world) = (world.now(), heir.clone(), world.clone());
+            let waited = heir.spawn("worker", move || {
+                let client = its.client(|builder| builder.session_timeout(T));
+                InterProcessMutex::new(&client, PATH).unwrap().lock().unwrap().release().unwrap();
+                its_world.now() - died
+            });
+            let waited = waited.join().unwrap();
+            assert!(waited > T / 3 && waited < 2 * T, "{how:?}: {waited:?}");
+        });
+        report.assert_ok();
+    }
+}
+
+#[test]
+fn who_waits_for_ever_is_reported_with_its_place() {
+    let config = WorldConfig { longest: 60 * SECOND, ..WorldConfig::default() };
+    let report = World::run(5, config, |world| {
+        let process = world.process("client");
+        let its = process.clone();
+        let holder = process.spawn("holder", move || {
+            let client = its.client(|builder| builder);
+            let mutex = InterProcessMutex::new(&client, PATH).unwrap();
+            mutex.acquire().unwrap();
+            sleep(1000 * SECOND);
+            client
+        });
+        holder.join();
+    });
+    let Outcome::OutOfTime(waiting) = &report.outcome else { panic!("{report}") };
+    let of = |name: &str| waiting.iter().find(|waiting| waiting.thread == name).unwrap().to_string();
+    assert!(of("holder").contains("waits for the end of a sleep at src/sim/tests.rs"), "{report}");
+    assert!(of("zk-session").starts_with("client / zk-session waits for bytes from a server"), "{report}");
+    assert!(of("curator-client").contains("a message at src/framework/client/background.rs"), "{report}");
 }

@@ -9,11 +9,11 @@ use std::{
 
 use super::network::{ClientEnd, Network};
 use crate::{
-    base::sim::{Until, clock::instant, me, run::Me},
+    base::sim::{Until, caller::Me, clock::instant, me},
     error::Result,
     session::{
         api::{Session, SessionConfig, SessionFactory, SessionObserver},
-        native::session::NativeSession,
+        native::session::NativeSessions,
         transport::{Connection, ReadHalf, Stream, Transport, WriteHalf},
     },
 };
@@ -33,7 +33,7 @@ impl std::fmt::Debug for Simulated {
 
 impl SessionFactory for Simulated {
     fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
-        NativeSession::open(config, Arc::new(self.clone()), observer)
+        NativeSessions::over(Arc::new(self.clone())).open(config, observer)
     }
 }
 

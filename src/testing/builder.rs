@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{install::Installation, tls::TlsServerConfig};
+use super::{error::TestingError, install::Installation, kdc::TestingKdc, tls::TlsServerConfig};
 
 /// Configures a [`TestingServer`](super::TestingServer). What is set twice takes the later value.
 ///
@@ -28,6 +28,7 @@ use super::{install::Installation, tls::TlsServerConfig};
 ///     .property("autopurge.purgeInterval", "0")
 ///     .system_property("zookeeper.extendedTypesEnabled", "true")
 ///     .jvm_option("-Xmx128m")
+///     .sasl_user("shop", "secret")
 ///     .start()?;
 /// assert!(server.is_running());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -42,6 +43,8 @@ pub struct TestingServerBuilder {
     properties: Vec<(String, String)>,
     system_properties: Vec<(String, String)>,
     jvm_options: Vec<String>,
+    /// The lines of the login module in the JAAS section `Server`.
+    login_module: Vec<String>,
 }
 
 impl TestingServerBuilder {
@@ -98,6 +101,42 @@ impl TestingServerBuilder {
         self
     }
 
+    /// Lets clients authenticate themselves with SASL, DIGEST-MD5, as this user, besides others that were given before. Defaults to
+    /// nobody.
+    pub fn sasl_user(self, user: &str, password: &str) -> Self {
+        let line = format!("user_{user}=\"{password}\"");
+        self.login(&["org.apache.zookeeper.server.auth.DigestLoginModule required"], line)
+    }
+
+    /// Lets clients authenticate themselves with SASL as principals of this Kerberos realm. The server is
+    /// `zookeeper/127.0.0.1` there.
+    ///
+    /// # Errors
+    /// If the realm's tools refuse to make its keytab.
+    pub fn kerberos(self, kdc: &TestingKdc) -> Result<Self, TestingError> {
+        let principal = "zookeeper/127.0.0.1";
+        let keytab = kdc.keytab(principal)?;
+        let line = format!("keyTab=\"{}\" principal=\"{principal}@{}\"", keytab.display(), kdc.realm());
+        let module =
+            "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true useTicketCache=false";
+        let configuration = kdc.configuration().display().to_string();
+        Ok(self.login(&[module], line).system_property("java.security.krb5.conf", configuration))
+    }
+
+    fn login(mut self, module: &[&str], line: String) -> Self {
+        if self.login_module.is_empty() {
+            self.login_module.extend(module.iter().map(|line| (*line).to_owned()));
+            self = self.property("authProvider.1", "org.apache.zookeeper.server.auth.SASLAuthenticationProvider");
+        }
+        self.login_module.push(line);
+        self
+    }
+
+    /// The text of the JAAS file, if there is to be one.
+    pub(super) fn jaas(&self) -> Option<String> {
+        (!self.login_module.is_empty()).then(|| format!("Server {{\n  {};\n}};\n", self.login_module.join("\n  ")))
+    }
+
     /// A line `key=value` in the server's configuration file; overrides what stands there by default, or was set before.
     pub fn property(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.properties.push((key.into(), value.into()));
@@ -149,9 +188,15 @@ impl TestingServerBuilder {
     }
 
     /// The command that runs the server. Of an option given twice, the JVM takes the later.
-    pub(super) fn command(&self, installation: &Installation, configuration: &Path) -> Vec<OsString> {
+    pub(super) fn command(
+        &self,
+        installation: &Installation,
+        configuration: &Path,
+        jaas: Option<&Path>,
+    ) -> Vec<OsString> {
         let mut command: Vec<OsString> = vec![installation.java.clone().into()];
         command.extend(JVM_OPTIONS.map(OsString::from));
+        command.extend(jaas.map(|file| format!("-Djava.security.auth.login.config={}", file.display()).into()));
         command.extend(self.system_properties.iter().map(|(key, value)| format!("-D{key}={value}").into()));
         command.extend(self.jvm_options.iter().map(OsString::from));
         command.extend(["-cp".into(), installation.class_path.clone()]);

@@ -20,16 +20,20 @@ mod error;
 mod expiry;
 mod four_letter_word;
 mod install;
+mod kdc;
 mod port;
 mod process;
 mod proxy;
 mod server;
 mod tls;
 
+#[doc(no_inline)]
+pub use crate::session::dialect::Dialect;
 pub use builder::TestingServerBuilder;
 pub use cluster::{TestingCluster, TestingClusterBuilder};
 pub use error::TestingError;
 pub use expiry::expire_session;
+pub use kdc::TestingKdc;
 pub use proxy::{Direction, Fault, FaultProxy, InjectedFault, RequestMatch, RequestRecord, op};
 pub use server::TestingServer;
 pub use tls::TlsServerConfig;

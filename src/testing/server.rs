@@ -132,6 +132,9 @@ impl TestingServer {
         let secure_port = server.secure_port.as_ref().map(ReservedPort::number);
         let text = server.builder.configuration(&data, server.port(), secure_port);
         fs::write(server.configuration_file(), text).map_err(TestingError::io("cannot write the configuration"))?;
+        if let Some(jaas) = server.builder.jaas() {
+            fs::write(server.jaas_file(), jaas).map_err(TestingError::io("cannot write the JAAS file"))?;
+        }
         Ok(server)
     }
 
@@ -184,7 +187,8 @@ impl TestingServer {
     /// If the process cannot be ended, or not be started.
     pub fn launch(&self) -> Result<(), TestingError> {
         self.stop()?;
-        let command = self.builder.command(&self.installation, &self.configuration_file());
+        let jaas = self.builder.jaas().map(|_| self.jaas_file());
+        let command = self.builder.command(&self.installation, &self.configuration_file(), jaas.as_deref());
         let process = ServerProcess::spawn(&command, self.directory.path(), &self.log_file())
             .map_err(TestingError::io("cannot start the server"))?;
         *self.process.lock() = Some(process);
@@ -335,6 +339,10 @@ impl TestingServer {
 
     fn configuration_file(&self) -> PathBuf {
         self.directory.path().join("zoo.cfg")
+    }
+
+    fn jaas_file(&self) -> PathBuf {
+        self.directory.path().join("jaas.conf")
     }
 
     fn log_file(&self) -> PathBuf {

@@ -240,7 +240,7 @@ fn requests_and_replies(password: &[u8]) -> Vec<String> {
     let secret = SECRET.as_bytes().to_vec();
     let auth = Request::Auth { scheme: "digest".into(), auth: secret.clone() };
     let (path, acl, mode) = ("/a".to_owned(), Acl::creator_all(), CreateMode::Persistent);
-    let create = Request::Create { path: path.clone(), data: secret.clone(), acl: acl.clone(), mode, with_stat: true };
+    let create = Request::Create { path: path.clone(), data: secret.clone(), acl: acl.clone(), mode };
     let set = Request::SetData { path, data: secret.clone(), version: -1 };
     let connect = ConnectRequest {
         last_zxid_seen: 0,
@@ -256,6 +256,8 @@ fn requests_and_replies(password: &[u8]) -> Vec<String> {
     let config = SessionConfig {
         hosts: "127.0.0.1:1".parse().unwrap(),
         addresses: Default::default(),
+        dialect: Some(curator_locks::Dialect::ZooKeeper),
+        successor: Default::default(),
         session_timeout: support::SESSION,
         connection_timeout: support::SESSION,
         authorizations: vec![("digest".into(), secret.clone())],

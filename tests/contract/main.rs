@@ -24,7 +24,7 @@ mod world;
 
 use std::{fs, path::Path};
 
-use curator_locks::{LockGuard, Locker, MultiLockGuard};
+use curator_locks::{LockGuard, Locker, MultiLockGuard, testing::Dialect};
 use subject::Subject;
 
 /// One lock under test.
@@ -91,6 +91,10 @@ const NO_HOLD: &str = "nothing that its holder can ask outlives it";
 const NO_MEMBER: &str = "it is no `InterProcessLock`";
 const NO_REQUEST: &str = "a release asks no server";
 const NO_ZNODE: &str = "who waits has no znode";
+const NO_RESUMPTION: &str =
+    "its servers resume no session (`a_holder_is_told_and_keeps_others_out_until_it_has_released`)";
+const NO_CONTAINERS: &str =
+    "its servers have no containers: directories stay (`what_is_made_on_the_way_stays_and_is_said_once`)";
 
 contract! {
     mutex = subject::MUTEX, without [guard_send: BELONGS_TO_A_THREAD]
@@ -139,6 +143,30 @@ contract! {
         reentrancy: "each acquire is one more lease",
         released_hold: NO_HOLD,
         lost_member: NO_MEMBER,
+    ]
+    keeper_mutex = subject::MUTEX.at(Dialect::KeeperBefore267), without [
+        guard_send: BELONGS_TO_A_THREAD,
+        container_cleanup: NO_CONTAINERS,
+        server_restart: NO_RESUMPTION,
+    ]
+    keeper_unfair = subject::UNFAIR.at(Dialect::Keeper), without [
+        fifo: NO_QUEUE,
+        guard_send: BELONGS_TO_A_THREAD,
+        refused_withdrawal: NO_ZNODE,
+        container_cleanup: NO_CONTAINERS,
+        server_restart: NO_RESUMPTION,
+    ]
+    raft_semaphore_mutex = subject::SEMAPHORE_MUTEX.at(Dialect::RaftKeeper), without [
+        release_by_another_thread: ANY_THREAD,
+        reentrancy: NOT_REENTRANT,
+        container_cleanup: NO_CONTAINERS,
+    ]
+    old_cached_read = subject::CACHED_READ.at(Dialect::ZooKeeper34), without [
+        exclusion_of_its_own_kind: READERS,
+        guard_send: BELONGS_TO_A_THREAD,
+        refused_release: NO_REQUEST,
+        container_cleanup: NO_CONTAINERS,
+        vanishing_directory: "its server ends the connection at the first container, within the time",
     ]
     #[cfg(feature = "zookeeper")]
     zookeeper_mutex = subject::MUTEX.over_the_package(), without [

@@ -5,7 +5,7 @@ use std::time::Duration;
 use curator_locks::{
     AcquireOptions, Caching, CuratorFramework, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
     InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessUnfairMutex,
-    InterProcessWriteLock, LockGuard, MultiLockGuard, Result, SemaphoreMutexGuard,
+    InterProcessWriteLock, LockGuard, MultiLockGuard, Result, SemaphoreMutexGuard, testing::Dialect,
 };
 
 use crate::adapters::{Candidate, OneLease};
@@ -48,6 +48,8 @@ pub(crate) enum Queue {
 #[derive(Clone, Copy)]
 pub(crate) enum Sessions {
     Own,
+    /// At servers that speak ZooKeeper and are of another kind.
+    At(Dialect),
     /// Those of the package `zookeeper`.
     #[cfg(feature = "zookeeper")]
     Package,
@@ -72,6 +74,10 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
+    pub(crate) const fn at(self, dialect: Dialect) -> Subject {
+        Subject { sessions: Sessions::At(dialect), ..self }
+    }
+
     #[cfg(feature = "zookeeper")]
     pub(crate) const fn over_the_package(self) -> Subject {
         Subject { sessions: Sessions::Package, ..self }

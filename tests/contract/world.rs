@@ -13,7 +13,7 @@ use curator_locks::{Builder, CuratorFramework, RetryForever, RetryNTimes, RetryP
 
 use crate::{
     subject::{LOCK, Lock, Queue, Sessions, Subject},
-    support::{self, SESSION, builder, children, connect, eventually, expire_at, watchers_at},
+    support::{self, SESSION, builder, children, connect, dialects, eventually, expire_at, watchers_at},
 };
 
 pub(crate) struct World {
@@ -206,6 +206,7 @@ fn connected(subject: &Subject, address: &str, session: Duration, builder: Build
     let builder = builder.session_timeout(session);
     match subject.sessions {
         Sessions::Own => connect(builder),
+        Sessions::At(dialect) => connect(builder.connect_string(dialects::address(address, dialect))),
         #[cfg(feature = "zookeeper")]
         Sessions::Package => {
             let to = address.to_owned();

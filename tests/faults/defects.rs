@@ -239,7 +239,7 @@ fn defect_k_a_search_on_a_lagging_follower_finds_what_was_created() {
         let held = mutex.lock().unwrap();
         (held.path().to_owned(), held.is_valid(), held.release())
     });
-    eventually("the create is at the leader", || first.requests(op::CREATE_2) == 1 && is_busy(at_leader));
+    eventually("the create is at the leader", || first.requests(op::CREATE) == 1 && is_busy(at_leader));
     first.refuse();
     first.cut();
     second.pass().unwrap();
@@ -252,7 +252,7 @@ fn defect_k_a_search_on_a_lagging_follower_finds_what_was_created() {
     let (path, valid, released) = join(&locked).1;
     released.unwrap();
     assert!(valid);
-    let creates = first.requests(op::CREATE_2) + second.requests(op::CREATE_2);
+    let creates = first.requests(op::CREATE) + second.requests(op::CREATE);
     figure("defect K: creates, and what was granted", (creates, path));
     assert_eq!(creates, 1);
     observer.sync().for_path(LOCK).unwrap();

@@ -305,6 +305,8 @@ fn session_that_panics(server: &str) -> Arc<dyn Session> {
     let config = SessionConfig {
         hosts: server.parse().unwrap(),
         addresses: Arc::default(),
+        dialect: Some(curator_locks::Dialect::ZooKeeper),
+        successor: Arc::default(),
         session_timeout: LONG,
         connection_timeout: LONG,
         authorizations: Vec::new(),

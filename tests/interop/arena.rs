@@ -2,9 +2,12 @@
 
 use std::{cell::RefCell, time::Duration};
 
-use curator_locks::{CreateMode, CuratorFramework, testing::TestingServer};
+use curator_locks::{Builder, CreateMode, CuratorFramework, testing::TestingServer};
 
+#[cfg(feature = "kerberos")]
+use crate::login::SUPER;
 use crate::{
+    login::Login,
     peer::{Peer, Place},
     support::{self, eventually},
 };
@@ -18,9 +21,19 @@ pub(crate) struct Arena {
 
 impl Arena {
     pub(crate) fn new(server: &TestingServer, session: Duration) -> Arena {
+        Arena::of(server, session, Login::default(), |builder| builder)
+    }
+
+    /// Whose peers log in with SASL, and whose own client may do everything.
+    #[cfg(feature = "kerberos")]
+    pub(crate) fn with_login(server: &TestingServer, login: Login) -> Arena {
+        Arena::of(server, support::SESSION, login, |builder| builder.authorization("digest", SUPER))
+    }
+
+    fn of(server: &TestingServer, session: Duration, login: Login, set_up: impl FnOnce(Builder) -> Builder) -> Arena {
         let namespace = support::namespace();
-        let client = support::connect(support::builder(server, &namespace));
-        let place = Place { servers: server.connect_string(), namespace, session };
+        let client = support::connect(set_up(support::builder(server, &namespace)));
+        let place = Place { servers: server.connect_string(), namespace, session, login };
         Arena { client, place, keepers: RefCell::default() }
     }
 

@@ -14,6 +14,7 @@ mod support;
 
 mod arena;
 mod history;
+mod login;
 mod peer;
 mod rust_leader;
 mod rust_peer;
@@ -22,9 +23,12 @@ mod rust_peer;
 mod slow {
     mod contention;
     mod faults;
+    mod keeper;
     mod leaders;
     mod nodes;
     mod revocation;
+    #[cfg(feature = "kerberos")]
+    mod sasl;
     mod shared_count;
 }
 

@@ -16,6 +16,7 @@ use nix::unistd::Pid;
 
 use crate::{
     history::{Hold, Side},
+    login::Login,
     support::{child::ChildProcess, history::shared_clock},
 };
 
@@ -60,6 +61,8 @@ pub(crate) struct Place {
     pub(crate) servers: String,
     pub(crate) namespace: String,
     pub(crate) session: Duration,
+    /// As whom the peers log in.
+    pub(crate) login: Login,
 }
 
 impl Place {
@@ -85,17 +88,17 @@ impl Peer {
     pub(crate) fn rust(place: &Place, options: &[&str]) -> Peer {
         let arguments = place.arguments();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(options.iter().copied()).collect();
-        Peer::begin(Side::Rust, ChildProcess::start("peer", &arguments))
+        Peer::begin(Side::Rust, ChildProcess::start_in(&place.login.environment(), "peer", &arguments))
     }
 
     pub(crate) fn curator(place: &Place, options: &[&str]) -> Peer {
-        let mut command = java(&curator_class_path(), "CuratorPeer");
+        let mut command = java(&curator_class_path(), &place.login.jvm_options(), "CuratorPeer");
         command.args(place.arguments()).args(options);
         Peer::foreign(Side::Java, command)
     }
 
     pub(crate) fn write_lock(place: &Place) -> Peer {
-        let mut command = java(&debian_class_path(), "WriteLockPeer");
+        let mut command = java(&debian_class_path(), &[], "WriteLockPeer");
         command.args([place.chroot(), String::new(), place.session.as_millis().to_string()]);
         Peer::foreign(Side::Java, command)
     }
@@ -112,10 +115,11 @@ impl Peer {
     pub(crate) fn leader(side: Side, place: &Place, id: &str) -> Peer {
         let [servers, namespace, session] = place.arguments();
         if side == Side::Rust {
-            let child = ChildProcess::start("leader", &[&servers, &namespace, &session, id]);
+            let arguments = [&*servers, &namespace, &session, id];
+            let child = ChildProcess::start_in(&place.login.environment(), "leader", &arguments);
             return Peer::begin(side, child);
         }
-        let mut command = java(&curator_class_path(), "LeaderPeer");
+        let mut command = java(&curator_class_path(), &place.login.jvm_options(), "LeaderPeer");
         command.args([&servers, &namespace, &session, id]);
         Peer::foreign(side, command)
     }
@@ -250,7 +254,7 @@ impl Peer {
     }
 }
 
-fn java(class_path: &OsString, class: &str) -> Command {
+fn java(class_path: &OsString, options: &[String], class: &str) -> Command {
     let mut class_path_with_peers = classes().clone().into_os_string();
     class_path_with_peers.push(":");
     class_path_with_peers.push(class_path);
@@ -259,7 +263,7 @@ fn java(class_path: &OsString, class: &str) -> Command {
     // Both libraries log each lost connection as an error. Set to "warn" to see why a peer does what it does.
     let level = env::var("PEER_LOG").unwrap_or_else(|_| "off".into());
     command.arg(format!("-Dorg.slf4j.simpleLogger.defaultLogLevel={level}"));
-    command.arg("-cp").arg(class_path_with_peers).arg(class);
+    command.args(options).arg("-cp").arg(class_path_with_peers).arg(class);
     command
 }
 

@@ -17,6 +17,7 @@ use curator_locks::{
 use parking_lot::Mutex;
 
 use crate::{
+    login,
     rust_peer::describe,
     support::{self, child, history::shared_clock},
 };
@@ -36,7 +37,7 @@ pub(crate) fn run(arguments: &[String]) {
     let session = Duration::from_millis(arguments[2].parse().unwrap());
     let builder = support::builder_at(&arguments[0], &arguments[1]).session_timeout(session);
     let builder = builder.retry_policy(RetryForever::new(Duration::from_millis(20)));
-    let client = support::connect(builder);
+    let client = support::connect(login::log_in(builder));
     child::say(&format!("ready {}", describe(&client)));
     let mut candidate: Option<Box<dyn Candidate>> = None;
     loop {
@@ -152,6 +153,7 @@ impl Selector {
                 recv(resigned) -> _ => {}
             }
             term.end();
+            Ok(())
         })?;
         selector.set_id(id);
         selector.auto_requeue();

@@ -405,6 +405,49 @@ fn each_strategy_has_the_watches_it_says_and_leaves_none() {
     }
 }
 
+#[test]
+fn a_release_asks_nothing_of_those_who_poll_and_a_list_of_each_who_watches_the_parent() {
+    const WAITERS: usize = 8;
+    // Of its own, because only the number of all watches at the server shows those on a directory.
+    let server = TestingServer::start().unwrap();
+    let client = || closed_by_failure(connect(builder(&server, "costs")));
+    for strategy in [SELDOM, WaitStrategy::WatchParent] {
+        let (one, others) = (client(), [(); WAITERS].map(|()| client()));
+        let held = InterProcessMutex::new(&one, PATH).unwrap().lock().unwrap();
+        let (token, granted) = (CancelToken::new(), AtomicUsize::new(0));
+        let (done, ends) = crossbeam_channel::bounded::<()>(0);
+        let options = AcquireOptions::new().cancel_token(&token);
+        let reads = || others.iter().map(|client| client.metrics().requests.read).sum::<u64>();
+        scope(|scope| {
+            for client in &others {
+                let (options, granted, ends) = (&options, &granted, &ends);
+                scope.spawn(move || {
+                    let waiter = InterProcessMutex::new(client, PATH).unwrap().with_wait_strategy(strategy);
+                    if let Ok(Some(_held)) = waiter.lock_with(options) {
+                        granted.fetch_add(1, Ordering::SeqCst);
+                        let _ = ends.recv();
+                    }
+                });
+            }
+            await_children(&one, PATH, WAITERS + 1);
+            // The last arrival has fired the watches of before, so these are the last, with the holder's own.
+            eventually("all wait", || server.watch_count().unwrap() == WAITERS as u64 + 1);
+            let before = reads();
+            held.release().unwrap();
+            let (seen, asked) = if strategy == SELDOM {
+                (await_children(&one, PATH, WAITERS).len() == WAITERS, reads() - before)
+            } else {
+                let all_have_read = || granted.load(Ordering::SeqCst) == 1 && reads() - before >= WAITERS as u64;
+                (within(PATIENCE, all_have_read), reads() - before)
+            };
+            token.cancel();
+            drop(done);
+            assert!(seen && (strategy != SELDOM || asked == 0), "{strategy:?}: {asked} requests");
+        });
+        await_children(&one, PATH, 0);
+    }
+}
+
 /// Whether a state was observed in time.
 fn within(time: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + time;

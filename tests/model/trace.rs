@@ -15,7 +15,6 @@ pub fn request(request: &Request) -> String {
         Request::Exists { path, watch } => format!("exists {path}{}", watched(watch)),
         Request::GetData { path, watch } => format!("read {path}{}", watched(watch)),
         Request::GetChildren { path, watch, .. } => format!("list {path}{}", watched(watch)),
-        Request::SetData { path, .. } => format!("write {path}"),
         Request::Multi(steps) => format!("at once: {}", all(steps.iter().map(self::request))),
         Request::Sync { .. } => "sync".to_owned(),
         other => format!("{other:?}"),
@@ -49,9 +48,7 @@ fn all(parts: impl Iterator<Item = String>) -> String {
 
 fn answer(answer: &Result<Response, Failure>) -> String {
     match answer {
-        Ok(Response::Created { path, stat }) => {
-            format!("created {path} (zxid {})", stat.map_or(0, |stat| stat.czxid))
-        }
+        Ok(Response::Created { path, czxid }) => format!("created {path} (zxid {czxid})"),
         Ok(Response::Children { names, .. }) => format!("[{}]", names.join(", ")),
         Ok(Response::Stat(stat) | Response::Data { stat, .. }) => format!("of session {}", stat.ephemeral_owner),
         Ok(_) => "done".to_owned(),

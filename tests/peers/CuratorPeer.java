@@ -32,6 +32,9 @@ import org.apache.curator.framework.recipes.locks.Revoker;
 import org.apache.curator.framework.recipes.shared.SharedCount;
 import org.apache.curator.framework.recipes.shared.SharedCountListener;
 import org.apache.curator.framework.recipes.shared.SharedCountReader;
+import org.apache.curator.framework.recipes.shared.SharedValue;
+import org.apache.curator.framework.recipes.shared.SharedValueListener;
+import org.apache.curator.framework.recipes.shared.SharedValueReader;
 import org.apache.curator.framework.recipes.shared.VersionedValue;
 import org.apache.curator.framework.state.ConnectionState;
 import org.apache.curator.retry.RetryNTimes;
@@ -47,6 +50,7 @@ public final class CuratorPeer {
     private final String[] arguments;
     private final Map<String, Object> locks = new HashMap<>();
     private final Map<String, SharedCount> counts = new HashMap<>();
+    private final Map<String, SharedValue> values = new HashMap<>();
     private final Deque<Held> held = new ArrayDeque<>();
     private final Random random = new Random();
     private volatile CuratorFramework client;
@@ -117,6 +121,15 @@ public final class CuratorPeer {
                 count(words[1]).setCount(Integer.parseInt(words[2]));
                 say("set " + System.nanoTime());
             }
+            case "watch-value" -> watchValue(words[1]);
+            case "set-value" -> {
+                value(words[1]).setValue(words[2].getBytes(StandardCharsets.UTF_8));
+                say("set " + System.nanoTime());
+            }
+            case "try-value" -> {
+                SharedValue value = value(words[1]);
+                say("tried " + value.trySetValue(value.getVersionedValue(), words[2].getBytes(StandardCharsets.UTF_8)));
+            }
             case "count-hammer" -> countHammer(words[1], Integer.parseInt(words[2]));
             case "list" -> say("list " + String.join(" ", participants(words[1], words[2])));
             case "read" -> read(words[1]);
@@ -162,6 +175,9 @@ public final class CuratorPeer {
             } else {
                 throw new IllegalArgumentException(option);
             }
+        }
+        if (Boolean.getBoolean("peer.creatorOnly")) {
+            builder.aclProvider(creatorOnly());
         }
         client = builder.build();
         client.start();
@@ -441,6 +457,31 @@ public final class CuratorPeer {
             public void stateChanged(CuratorFramework client, ConnectionState state) {}
         });
         say("watching " + count.getCount());
+    }
+
+    private SharedValue value(String path) throws Exception {
+        SharedValue value = values.get(path);
+        if (value == null) {
+            value = new SharedValue(client, path, "of-java".getBytes(StandardCharsets.UTF_8));
+            value.start();
+            values.put(path, value);
+        }
+        return value;
+    }
+
+    private void watchValue(String path) throws Exception {
+        SharedValue value = value(path);
+        value.getListenable().addListener(new SharedValueListener() {
+            @Override
+            public void valueHasChanged(SharedValueReader reader, byte[] bytes) {
+                say("value-is " + new String(bytes, StandardCharsets.UTF_8));
+            }
+
+            @Override
+            public void stateChanged(CuratorFramework client, ConnectionState state) {}
+        });
+        VersionedValue<byte[]> now = value.getVersionedValue();
+        say("watching " + now.getVersion() + " " + new String(now.getValue(), StandardCharsets.UTF_8));
     }
 
     /** So many times, or until told to stop: one more than it was. */

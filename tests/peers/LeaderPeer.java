@@ -9,13 +9,16 @@ import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.api.ACLProvider;
 import org.apache.curator.framework.recipes.leader.LeaderLatch;
 import org.apache.curator.framework.recipes.leader.LeaderLatchListener;
 import org.apache.curator.framework.recipes.leader.LeaderSelector;
 import org.apache.curator.framework.recipes.leader.LeaderSelectorListenerAdapter;
 import org.apache.curator.framework.recipes.leader.Participant;
 import org.apache.curator.retry.RetryNTimes;
+import org.apache.zookeeper.ZooDefs;
 import org.apache.zookeeper.ZooKeeper;
+import org.apache.zookeeper.data.ACL;
 
 /** A candidate of Curator's leader recipes, driven by lines: see README.md. */
 public final class LeaderPeer {
@@ -37,13 +40,16 @@ public final class LeaderPeer {
 
     // CONNECT NAMESPACE SESSION-MILLISECONDS ID
     public static void main(String[] arguments) throws Exception {
-        CuratorFramework client = CuratorFrameworkFactory.builder()
+        CuratorFrameworkFactory.Builder builder = CuratorFrameworkFactory.builder()
                 .connectString(arguments[0])
                 .namespace(arguments[1])
                 .sessionTimeoutMs(Integer.parseInt(arguments[2]))
                 .connectionTimeoutMs(10_000)
-                .retryPolicy(new RetryNTimes(100, 100))
-                .build();
+                .retryPolicy(new RetryNTimes(100, 100));
+        if (Boolean.getBoolean("peer.creatorOnly")) {
+            builder.aclProvider(creatorOnly());
+        }
+        CuratorFramework client = builder.build();
         client.start();
         if (!client.blockUntilConnected(60, TimeUnit.SECONDS)) {
             throw new IllegalStateException("no connection");
@@ -51,6 +57,20 @@ public final class LeaderPeer {
         ZooKeeper zooKeeper = client.getZookeeperClient().getZooKeeper();
         say("ready " + zooKeeper.getSessionId() + " " + HexFormat.of().formatHex(zooKeeper.getSessionPasswd()));
         new LeaderPeer(client, arguments[3]).listen();
+    }
+
+    private static ACLProvider creatorOnly() {
+        return new ACLProvider() {
+            @Override
+            public List<ACL> getDefaultAcl() {
+                return ZooDefs.Ids.CREATOR_ALL_ACL;
+            }
+
+            @Override
+            public List<ACL> getAclForPath(String path) {
+                return ZooDefs.Ids.CREATOR_ALL_ACL;
+            }
+        };
     }
 
     private void listen() throws Exception {

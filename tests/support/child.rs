@@ -32,9 +32,15 @@ pub struct ChildProcess {
 impl ChildProcess {
     /// Runs the binary's test `child_process` in a process of its own.
     pub fn start(role: &str, arguments: &[&str]) -> ChildProcess {
+        ChildProcess::start_in(&[], role, arguments)
+    }
+
+    /// With these variables in its environment.
+    pub fn start_in(environment: &[(&str, String)], role: &str, arguments: &[&str]) -> ChildProcess {
         let mut command = Command::new(env::current_exe().unwrap());
         command.args(["--exact", "child_process", "--nocapture"]);
         command.env(ROLE, role).env(ARGUMENTS, arguments.join("\n"));
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
         ChildProcess::run(command, MARK).unwrap()
     }
 

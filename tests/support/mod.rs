@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod child;
+pub mod dialects;
 pub mod history;
 pub mod lanes;
 pub mod logs;
@@ -61,7 +62,7 @@ pub fn builder(server: &TestingServer, namespace: &str) -> Builder {
 /// The default client of the tests. What is lost must show: no slow re-check comes to the rescue.
 pub fn builder_at(connect_string: &str, namespace: &str) -> Builder {
     CuratorFramework::builder()
-        .connect_string(connect_string)
+        .connect_string(dialects::wanted(connect_string))
         .session_timeout(SESSION)
         .connection_timeout(Duration::from_secs(10))
         .retry_policy(RetryNTimes::new(5, Duration::from_millis(20)))
@@ -140,10 +141,16 @@ pub fn password_of(session_id: i64) -> [u8; 16] {
 
 /// Waits for an observed state, and tells when it was seen.
 #[track_caller]
-pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) -> Instant {
+pub fn eventually(what: &str, is_so: impl FnMut() -> bool) -> Instant {
+    eventually_or(|| what.to_owned(), is_so)
+}
+
+/// The same; if the state does not come, `what` says which one is there.
+#[track_caller]
+pub fn eventually_or(what: impl FnOnce() -> String, mut is_so: impl FnMut() -> bool) -> Instant {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {}", what());
         thread::sleep(Duration::from_millis(2));
     }
     Instant::now()

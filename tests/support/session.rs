@@ -22,6 +22,8 @@ impl RawSession {
         let config = SessionConfig {
             hosts: server.connect_string().parse().unwrap(),
             addresses: Arc::default(),
+            dialect: Some(curator_locks::Dialect::ZooKeeper),
+            successor: Arc::default(),
             session_timeout: Duration::from_secs(20),
             connection_timeout: Duration::from_secs(10),
             authorizations: Vec::new(),

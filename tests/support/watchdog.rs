@@ -16,7 +16,7 @@ use std::{
 use super::PATIENCE;
 
 /// No program of tests takes so long.
-const LONGEST_RUN: Duration = Duration::from_secs(1800);
+const LONGEST_RUN: Duration = Duration::from_secs(900);
 
 const LOOK: Duration = Duration::from_secs(2);
 

@@ -83,7 +83,7 @@ impl Socket {
         if header.err != 0 {
             return Ok(Some(Incoming::Reply(Err(format!("{request:?}: error {}", header.err).into()))));
         }
-        Ok(Some(Incoming::Reply(Ok(Response::decode(request.op_code(), body)?))))
+        Ok(Some(Incoming::Reply(Ok(Response::decode(request.op_code(), header.zxid, body)?))))
     }
 
     fn next(&mut self) -> Outcome<Incoming> {
@@ -157,7 +157,7 @@ impl Socket {
 }
 
 fn create(path: String, data: Vec<u8>, mode: CreateMode) -> Request {
-    Request::Create { path, data, acl: Acl::open_unsafe(), mode, with_stat: true }
+    Request::Create { path, data, acl: Acl::open_unsafe(), mode }
 }
 
 /// As long as the name of a contender's znode.
@@ -171,15 +171,10 @@ fn contender(directory: &str, name: &str) -> Request {
 
 /// A znode in a directory that fails unless it is the only one.
 fn sole(directory: &str, node: &str) -> Request {
-    let create = |path: &str, mode| {
-        let (path, data) = (path.to_owned(), Vec::new());
-        Request::Create { path, data, acl: Acl::open_unsafe(), mode, with_stat: false }
-    };
     Request::Multi(vec![
         delete(directory.to_owned()),
-        create(directory, CreateMode::Container),
-        create(node, CreateMode::Ephemeral),
-        Request::SetData { path: node.to_owned(), data: DATA.to_vec(), version: -1 },
+        create(directory.to_owned(), Vec::new(), CreateMode::Container),
+        create(node.to_owned(), DATA.to_vec(), CreateMode::Ephemeral),
     ])
 }
 

@@ -5,7 +5,13 @@ use std::{collections::VecDeque, fmt, panic::Location, sync::Arc, time::Duration
 pub use crossbeam_channel::{RecvError, RecvTimeoutError, SendError, TryRecvError, TrySendError};
 use parking_lot::Mutex;
 
-use super::{Until, Wake, What, me, run::Me, thread::in_time};
+use super::{
+    Until, Wake, What,
+    caller::Me,
+    me,
+    select::{Selectable, selectable, wait},
+    thread::in_time,
+};
 
 pub struct Sender<T>(Tx<T>);
 
@@ -247,20 +253,28 @@ impl<T> Receiver<T> {
         point(at);
         let (until, what) = (until.unwrap_or(Until::Woken), What { label: "a message", at });
         loop {
-            let taken = match &self.0 {
-                Rx::Simulated(shared) => take(shared),
-                Rx::Real(_) | Rx::Never => Err(TryRecvError::Empty),
-            };
-            match taken {
-                Ok(message) => return Ok(message),
-                Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
-                Err(TryRecvError::Empty) => {}
+            if let Some(polled) = self.poll() {
+                return polled.map_err(|_| RecvTimeoutError::Disconnected);
             }
             // Only simulated threads wait for simulated threads.
             let Some(me) = me() else { return Err(RecvTimeoutError::Timeout) };
-            if wait(&me, &[self as &dyn Selectable], until, what) == Wake::TimedOut && !self.is_ready() {
+            if wait(&me, &[selectable(self)], until, what) == Wake::TimedOut && !self.is_ready() {
                 return Err(RecvTimeoutError::Timeout);
             }
+        }
+    }
+
+    /// The next message, or that none will come, without a step; `None`: not now.
+    pub(super) fn poll(&self) -> Option<Result<T, RecvError>> {
+        let polled = match &self.0 {
+            Rx::Real(receiver) => receiver.try_recv(),
+            Rx::Simulated(shared) => take(shared),
+            Rx::Never => Err(TryRecvError::Empty),
+        };
+        match polled {
+            Ok(message) => Some(Ok(message)),
+            Err(TryRecvError::Disconnected) => Some(Err(RecvError)),
+            Err(TryRecvError::Empty) => None,
         }
     }
 
@@ -363,16 +377,6 @@ impl<T> fmt::Debug for Receiver<T> {
     }
 }
 
-/// A channel among several that are waited for.
-pub trait Selectable {
-    /// Whether there is a message, or none will come any more.
-    fn is_ready(&self) -> bool;
-    fn key(&self) -> Option<usize>;
-    /// Counts itself among those that wait, or not any more.
-    fn waits(&self, begins: bool);
-    fn register<'a>(&'a self, select: &mut crossbeam_channel::Select<'a>);
-}
-
 impl<T> Selectable for Receiver<T> {
     fn is_ready(&self) -> bool {
         match &self.0 {
@@ -404,114 +408,5 @@ impl<T> Selectable for Receiver<T> {
         if let Rx::Real(receiver) = &self.0 {
             select.recv(receiver);
         }
-    }
-}
-
-/// A receiver, or what stands for one, as [`ready`] takes it.
-pub fn selectable<T>(channel: &Receiver<T>) -> &dyn Selectable {
-    channel
-}
-
-/// Waits for one of the channels, without a step before.
-fn wait(me: &Me, channels: &[&dyn Selectable], until: Until, what: What) -> Wake {
-    struct Waiting<'a>(&'a [&'a dyn Selectable]);
-    impl Drop for Waiting<'_> {
-        fn drop(&mut self) {
-            self.0.iter().for_each(|channel| channel.waits(false));
-        }
-    }
-    let keys: Vec<_> = channels.iter().filter_map(|channel| channel.key()).collect();
-    channels.iter().for_each(|channel| channel.waits(true));
-    let _waiting = Waiting(channels);
-    me.wait(&keys, until, what)
-}
-
-/// The number of a channel that is ready, of several the first one or any; `None` if none was in time.
-#[track_caller]
-pub fn ready(channels: &[&dyn Selectable], time: Option<Duration>, is_biased: bool) -> Option<usize> {
-    let at = Location::caller();
-    let Some(me) = me() else { return ready_really(channels, time, is_biased) };
-    let until = time.map_or(Until::Woken, |time| in_time(&me, time, at));
-    me.point(at);
-    loop {
-        let ready: Vec<_> = (0..channels.len()).filter(|number| channels[*number].is_ready()).collect();
-        if !ready.is_empty() {
-            return if is_biased { ready.first().copied() } else { fastrand::choice(ready) };
-        }
-        if wait(&me, channels, until, What { label: "one of several messages", at }) == Wake::TimedOut {
-            return (0..channels.len()).find(|number| channels[*number].is_ready());
-        }
-    }
-}
-
-fn ready_really(channels: &[&dyn Selectable], time: Option<Duration>, is_biased: bool) -> Option<usize> {
-    let mut select = if is_biased { crossbeam_channel::Select::new_biased() } else { crossbeam_channel::Select::new() };
-    let mut numbers = Vec::new();
-    for (number, channel) in channels.iter().enumerate() {
-        // Channels of a run that is over are of no use any more.
-        if channel.key().is_none() {
-            channel.register(&mut select);
-            numbers.push(number);
-        }
-    }
-    let ready = match time {
-        Some(time) => select.ready_timeout(time).ok()?,
-        None => select.ready(),
-    };
-    numbers.get(ready).copied()
-}
-
-/// Waits as `crossbeam-channel`'s macro of this name does. Each arm ends with a comma.
-macro_rules! select {
-    ($($arms:tt)+) => { $crate::base::sim::channel::select_arms!(false; $($arms)+) };
-}
-
-/// Waits as `crossbeam-channel`'s macro of this name does. Each arm ends with a comma.
-macro_rules! select_biased {
-    ($($arms:tt)+) => { $crate::base::sim::channel::select_arms!(true; $($arms)+) };
-}
-
-macro_rules! select_arms {
-    ($biased:expr; $(recv($channel:expr) -> $message:pat => $body:expr,)+ default($time:expr) => $late:expr $(,)?) => {{
-        let time: std::time::Duration = $time;
-        let time = Some(time).filter(|time| *time < std::time::Duration::MAX);
-        let mut turn = $crate::base::sim::channel::ready(&[$($crate::base::sim::channel::selectable(&$channel)),+], time, $biased);
-        $crate::base::sim::channel::select_arms!(@ turn { $late } $(($channel) ($message) ($body))+)
-    }};
-    ($biased:expr; $(recv($channel:expr) -> $message:pat => $body:expr),+ $(,)?) => {{
-        let mut turn = $crate::base::sim::channel::ready(&[$($crate::base::sim::channel::selectable(&$channel)),+], None, $biased);
-        $crate::base::sim::channel::select_arms!(
-            @ turn { unreachable!("a wait without an end has ended") } $(($channel) ($message) ($body))+
-        )
-    }};
-    (@ $turn:ident { $late:expr }) => { $late };
-    (@ $turn:ident { $late:expr } ($channel:expr) ($message:pat) ($body:expr) $($rest:tt)*) => {
-        match $crate::base::sim::channel::poll_at(&mut $turn, &$channel) {
-            Some(received) => {
-                let $message = received;
-                $body
-            }
-            None => $crate::base::sim::channel::select_arms!(@ $turn { $late } $($rest)*),
-        }
-    };
-}
-pub(crate) use {select, select_arms, select_biased};
-
-/// Polls the channel whose turn it is, and counts down to the turn of the next one.
-pub fn poll_at<T>(turn: &mut Option<usize>, channel: &Receiver<T>) -> Option<Result<T, RecvError>> {
-    let number = (*turn)?;
-    *turn = number.checked_sub(1);
-    if number > 0 {
-        return None;
-    }
-    let polled = match &channel.0 {
-        Rx::Real(receiver) => receiver.try_recv(),
-        Rx::Simulated(shared) => take(shared),
-        Rx::Never => Err(TryRecvError::Empty),
-    };
-    match polled {
-        Ok(message) => Some(Ok(message)),
-        Err(TryRecvError::Disconnected) => Some(Err(RecvError)),
-        Err(TryRecvError::Empty) => None,
     }
 }

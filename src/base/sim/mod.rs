@@ -4,20 +4,25 @@
 //! (the rest of [`base`](super), the simulated connections) the schedule may give the baton to another one; a thread that has
 //! to wait does so in the table of the [`run`], and time jumps when all of them wait. All else is the crate as it is shipped.
 //!
-//! [`run`] is the table and the baton, [`schedule`] the choice of who goes on, [`clock`] what the clock of a process shows;
-//! [`sync`], [`channel`], [`thread`] and [`collections`] are what the seam has in a test build. A thread that is not simulated
+//! [`run`] is the baton and the life of threads, [`caller`] what a thread does at a call of the seam, `table` who waits for what,
+//! [`schedule`] the choice of who goes on, [`clock`] what the clock of a process shows; [`sync`], [`channel`], [`select`],
+//! [`thread`] and [`collections`] are what the seam has in a test build. A thread that is not simulated
 //! gets the real thing from each of them, so that other unit tests run as ever.
 #![allow(clippy::indexing_slicing, reason = "a number that no thread has is a defect of the simulator")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "for tests alone")]
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "made of the originals")]
 #![allow(unreachable_pub, reason = "they stand for types that are public in a build")]
 
+pub(crate) mod caller;
 pub(crate) mod channel;
 pub(crate) mod clock;
 pub(crate) mod collections;
 pub(crate) mod run;
 pub(crate) mod schedule;
+pub(crate) mod select;
 pub(crate) mod sync;
 mod table;
+mod tests;
 pub(crate) mod thread;
 
 use std::{
@@ -27,7 +32,7 @@ use std::{
     time::Instant,
 };
 
-use run::Me;
+use caller::Me;
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Me>>> = const { RefCell::new(None) };

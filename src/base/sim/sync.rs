@@ -7,13 +7,15 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-use super::{What, me, run::Me};
+use super::{What, caller::Me, me};
 
 /// `parking_lot`'s; a simulated thread never blocks in it.
 #[derive(Default)]
 pub struct Mutex<T: ?Sized> {
     /// How many simulated threads wait for it, or have waited when their run ended.
     waiting: AtomicUsize,
+    /// The simulated thread that has it, by its number and one; 0 for none.
+    holder: AtomicUsize,
     inner: parking_lot::Mutex<T>,
 }
 
@@ -25,7 +27,7 @@ pub struct MutexGuard<'a, T: ?Sized> {
 
 impl<T> Mutex<T> {
     pub const fn new(value: T) -> Mutex<T> {
-        Mutex { waiting: AtomicUsize::new(0), inner: parking_lot::Mutex::new(value) }
+        Mutex { waiting: AtomicUsize::new(0), holder: AtomicUsize::new(0), inner: parking_lot::Mutex::new(value) }
     }
 
     pub fn into_inner(self) -> T {
@@ -47,20 +49,25 @@ impl<T: ?Sized> Mutex<T> {
         me.point(at);
         loop {
             if let Some(guard) = self.inner.try_lock() {
+                self.holder.store(me.id + 1, Relaxed);
                 return guard;
             }
             self.waiting.fetch_add(1, Relaxed);
-            me.wait_for_lock(self.key(), What { label: "a lock", at });
+            let holder = self.holder.load(Relaxed).checked_sub(1);
+            me.wait_for_lock(self.key(), holder, What { label: "a lock", at });
             self.waiting.fetch_sub(1, Relaxed);
         }
     }
 
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        if let Some(me) = me() {
+        let me = me();
+        if let Some(me) = &me {
             me.point(Location::caller());
         }
-        self.inner.try_lock().map(|inner| MutexGuard { lock: self, inner: Some(inner) })
+        let inner = self.inner.try_lock()?;
+        self.holder.store(me.map_or(0, |me| me.id + 1), Relaxed);
+        Some(MutexGuard { lock: self, inner: Some(inner) })
     }
 
     pub fn get_mut(&mut self) -> &mut T {
@@ -74,6 +81,7 @@ impl<T: ?Sized> Mutex<T> {
 
 impl<T: ?Sized> Drop for MutexGuard<'_, T> {
     fn drop(&mut self) {
+        self.lock.holder.store(0, Relaxed);
         self.inner = None;
         let Some(me) = me() else { return };
         if self.lock.waiting.load(Relaxed) > 0 {

@@ -38,6 +38,8 @@ struct Wait {
     /// When that is, in true time.
     due: u64,
     what: What,
+    /// Who has the lock that it waits for.
+    holder: Option<usize>,
 }
 
 /// A process of the run: number 0 is that of the director, whose clock shows true time.
@@ -194,10 +196,24 @@ impl Table {
         self.waits.extend(keys.iter().map(|key| (*key, id)));
         let due = self.due_of(self.threads[id].process, until);
         self.threads[id].has_timed_out = false;
-        self.threads[id].wait = Some(Wait { until, due, what });
+        self.threads[id].wait = Some(Wait { until, due, what, holder: None });
         if due != NEVER {
             self.timers.insert((due, Timer::Thread(id)));
         }
+    }
+
+    /// The thread waits for what this one has.
+    pub(super) fn waits_for(&mut self, id: usize, holder: Option<usize>) {
+        if let Some(wait) = &mut self.threads[id].wait {
+            wait.holder = holder;
+        }
+    }
+
+    /// Whether a thread waits for a lock that is its own, or those of others that wait for it in turn. A lock that is given
+    /// back wakes all that wait for it, so whom a thread waits for has it still.
+    pub(super) fn waits_for_itself(&self, id: usize) -> bool {
+        let next = |id: &usize| self.threads[*id].wait.and_then(|wait| wait.holder);
+        std::iter::successors(next(&id), next).take(self.threads.len()).any(|holder| holder == id)
     }
 
     fn due_of(&self, process: usize, until: Until) -> u64 {
@@ -373,7 +389,10 @@ impl Table {
     pub(super) fn waiting(&self) -> Vec<Waiting> {
         let waits = |thread: &ThreadState| match (&thread.wait, thread.is_ended) {
             (_, true) => None,
-            (Some(wait), _) => Some(format!("{} at {}", wait.what.label, wait.what.at)),
+            (Some(Wait { what, holder: Some(holder), .. }), _) => {
+                Some(format!("{} of {} at {}", what.label, self.threads[*holder].name, what.at))
+            }
+            (Some(Wait { what, .. }), _) => Some(format!("{} at {}", what.label, what.at)),
             (None, _) if thread.turn.is_none() => Some("its process to go on".into()),
             (None, _) => Some("its turn".into()),
         };

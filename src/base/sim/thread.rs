@@ -4,9 +4,10 @@ use std::{io, panic::Location, sync::Weak, time::Duration};
 
 use super::{
     Until, What,
+    caller::Me,
     clock::{duration, instant, nanos},
     me,
-    run::{Me, Run},
+    run::Run,
 };
 
 /// A thread that can be unparked.

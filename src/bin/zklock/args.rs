@@ -91,6 +91,27 @@ pub(crate) struct Connection {
     /// What is created may be used by those with these credentials only
     #[arg(long, global = true)]
     pub(crate) creator_acl: bool,
+    /// Authenticate with SASL as this user of the servers' DigestLoginModule; the password comes from ZKLOCK_SASL_PASSWORD or
+    /// the file
+    #[cfg(feature = "sasl")]
+    #[arg(long, env = "ZKLOCK_SASL_USER", global = true, value_name = "USER")]
+    pub(crate) sasl_user: Option<String>,
+    /// Authenticate with the Kerberos ticket of the credential cache (KRB5CCNAME)
+    #[cfg(feature = "kerberos")]
+    #[arg(long, global = true)]
+    pub(crate) kerberos: bool,
+    /// Authenticate with Kerberos, and get the tickets with the keys in this file
+    #[cfg(feature = "kerberos")]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) keytab: Option<PathBuf>,
+    /// The Kerberos principal; a keytab needs it [default: the credential cache's]
+    #[cfg(feature = "kerberos")]
+    #[arg(long, global = true, value_name = "NAME@REALM")]
+    pub(crate) principal: Option<String>,
+    /// The servers' Kerberos principal [default: zookeeper/HOST]
+    #[cfg(feature = "kerberos")]
+    #[arg(long, global = true, value_name = "SERVICE/HOST@REALM")]
+    pub(crate) server_principal: Option<String>,
     /// Encrypt, and trust what the certificates in this PEM file have issued
     #[cfg(feature = "tls")]
     #[arg(long, global = true, value_name = "FILE")]

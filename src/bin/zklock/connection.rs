@@ -12,6 +12,7 @@ use serde::Deserialize;
 use crate::{
     args::{Connection, duration},
     failure::{Failure, Result, cannot},
+    login::Login,
 };
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(20);
@@ -32,6 +33,12 @@ struct File {
     tls_ca: Option<PathBuf>,
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
+    sasl_user: Option<String>,
+    sasl_password: Option<String>,
+    kerberos: bool,
+    keytab: Option<PathBuf>,
+    principal: Option<String>,
+    server_principal: Option<String>,
 }
 
 /// The settings of the connection.
@@ -43,6 +50,7 @@ pub(crate) struct Settings {
     auth: Vec<String>,
     creator_acl: bool,
     tls: Option<Tls>,
+    login: Login,
 }
 
 #[derive(Debug)]
@@ -78,6 +86,15 @@ impl Settings {
             // A certificate without tls-ca must not mean that nothing is encrypted.
             (None, Some(_)) => return Err(Failure::new("a certificate without tls-ca: whom to trust?")),
         };
+        let login = Login {
+            user: file.sasl_user,
+            password: file.sasl_password,
+            kerberos: file.kerberos,
+            keytab: file.keytab,
+            principal: file.principal,
+            server_principal: file.server_principal,
+        };
+        let login = login.overridden_by(args).checked()?;
         Ok(Settings {
             connect,
             session_timeout: time(args.session_timeout, file.session_timeout, SESSION_TIMEOUT)?,
@@ -85,6 +102,7 @@ impl Settings {
             auth: if args.auth.is_empty() { file.auth } else { args.auth.clone() },
             creator_acl: args.creator_acl || file.creator_acl,
             tls,
+            login,
         })
     }
 
@@ -114,6 +132,7 @@ impl Settings {
         if let Some(tls) = &self.tls {
             builder = encrypted(builder, tls)?;
         }
+        builder = self.login.log_in(builder)?;
         let client = builder.build()?;
         client.start()?;
         Ok(client)

@@ -61,6 +61,7 @@ pub(crate) fn doctor(connection: &Connection, args: &Doctor) -> Result<u8> {
     report.say(Verdict::Fine, "connection", &format!("session {:#x}", client.session_id()));
     check_timeout(&mut report, &settings, &client, ticks);
     check_latency(&mut report, &client);
+    check_dialect(&mut report, &client);
     check_making(&mut report, &client, &args.path);
     client.close();
     Ok(u8::from(report.is_wrong))
@@ -103,6 +104,19 @@ fn check_server(report: &mut Report, settings: &Settings, host: &str, port: u16)
     let conf = four_letters(host, port, "conf")?;
     let millis = conf.lines().find_map(|line| line.strip_prefix("tickTime=")?.trim().parse().ok());
     millis.map(Duration::from_millis)
+}
+
+/// Says what kind of servers these are, and what that means for locks.
+fn check_dialect(report: &mut Report, client: &CuratorFramework) {
+    // They have told in front of what they have answered so far.
+    match client.dialect() {
+        Some(dialect) if !dialect.resumes_sessions() => {
+            let found = format!("{dialect}: each lost connection costs the session and its locks; holders are told");
+            report.say(Verdict::Mind, "dialect", &found);
+        }
+        Some(dialect) => report.say(Verdict::Fine, "dialect", &dialect.to_string()),
+        None => report.say(Verdict::Mind, "dialect", "the servers have not told what they are"),
+    }
 }
 
 fn check_timeout(report: &mut Report, settings: &Settings, client: &CuratorFramework, tick: Option<Duration>) {
@@ -213,7 +227,7 @@ fn check_containers(report: &mut Report, client: &CuratorFramework, path: &str) 
             let _ = client.delete().for_path(&probe);
         }
         Err(error) if error.code() == Some(ErrorCode::Unimplemented) => {
-            report.say(Verdict::Mind, "containers", "not known to this server: directories of locks stay for ever");
+            report.say(Verdict::Mind, "containers", "not used at this server: directories of locks stay for ever");
         }
         Err(error) => report.say(Verdict::Mind, "containers", &error.to_string()),
     }

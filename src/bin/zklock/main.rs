@@ -8,6 +8,7 @@ mod doctor;
 mod failure;
 mod hosts;
 mod logger;
+mod login;
 mod run;
 mod show;
 mod tree;

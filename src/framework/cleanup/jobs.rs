@@ -33,7 +33,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// One clean-up job.
 pub(crate) struct Job {
     removal: Removal,
-    /// The session that owns the znode: when it ends, so does the job. `None`: any session will do.
+    /// The session that owns the znode: when it ends, so does the job, unless it leaves its znodes to the next one. `None`: any
+    /// session will do.
     session: Option<Arc<dyn Session>>,
     /// Dropped when the job is done.
     done: Option<Sender<()>>,
@@ -68,14 +69,19 @@ impl Job {
         receiver
     }
 
-    /// Whether the session that owned the znode has ended, and taken it along.
-    fn is_over(&self) -> bool {
-        self.session.as_ref().is_some_and(|owner| owner.is_ended())
+    /// Whether the session that owns the znode has ended without it.
+    pub(crate) fn is_left_behind(&self) -> bool {
+        self.session.as_ref().is_some_and(|owner| owner.left_behind().is_some())
     }
 
-    /// Whether the job can be done in this session.
+    /// Whether the session that owned the znode has ended, and taken it along.
+    fn is_over(&self) -> bool {
+        self.session.as_ref().is_some_and(|owner| owner.has_taken_its_znodes())
+    }
+
+    /// Whether the job can be done in this session. A name that nobody uses again may be deleted in any.
     fn is_for(&self, session: &Arc<dyn Session>) -> bool {
-        self.session.as_ref().is_none_or(|owner| Arc::ptr_eq(owner, session))
+        self.is_left_behind() || self.session.as_ref().is_none_or(|owner| Arc::ptr_eq(owner, session))
     }
 
     /// The directory whose children a search lists next.

@@ -122,13 +122,8 @@ fn found_in(response: &Response, parent: &ServerPath, prefix: &str) -> Vec<Serve
 /// Creates a child and deletes it at once: the server removes only containers that had one.
 fn use_once(path: &ServerPath) -> Request {
     let child = path.join("_unused").into_string();
-    let create = Request::Create {
-        path: child.clone(),
-        data: Vec::new(),
-        acl: Acl::open_unsafe(),
-        mode: CreateMode::Ephemeral,
-        with_stat: false,
-    };
+    let create =
+        Request::Create { path: child.clone(), data: Vec::new(), acl: Acl::open_unsafe(), mode: CreateMode::Ephemeral };
     Request::Multi(vec![create, Request::Delete { path: child, version: -1 }])
 }
 

@@ -9,13 +9,16 @@ use std::{
 use super::core::{Core, CuratorFramework, LastHandle};
 use crate::{
     base::{clock, panics::caught, paths::Prefix, threads::spawn},
-    error::{LostReason, Result},
-    framework::events::{
-        connection_state::{ConnectionState, ConnectionStateMachine},
-        event::{Event, Task},
+    error::{Error, LostReason, Result},
+    framework::{
+        cleanup::jobs::Job,
+        events::{
+            connection_state::{ConnectionState, ConnectionStateMachine},
+            event::{Event, Task},
+        },
     },
     session::{
-        api::{SessionConfig, SessionEvent, SessionObserver},
+        api::{Session, SessionConfig, SessionEvent, SessionObserver},
         servers::connect_string::ConnectString,
     },
 };
@@ -116,11 +119,14 @@ impl Background {
                 }
                 self.next_servers = None;
                 self.next_look = Some(now);
+                // A factory may open sessions that do not begin with what the last one has left.
+                drop(self.session.successor.take());
+                // Before anybody is woken: with what a session has left behind in the way, an acquire would have to wait.
+                self.core.cleanup.wake(None);
+                self.clean_up();
                 let state = self.states.connected(now);
                 self.raise(state);
                 self.core.wake_waiting();
-                self.core.cleanup.wake(None);
-                self.clean_up();
             }
             SessionEvent::Disconnected => {
                 self.next_servers = Some(now + LOOK_FOR_SERVERS);
@@ -131,14 +137,15 @@ impl Background {
                 let state = self.states.expired(now);
                 self.lose_session(LostReason::SessionExpired, state);
             }
-            SessionEvent::AuthFailed(scheme) => {
+            SessionEvent::AuthFailed { scheme, detail } => {
                 // The credentials do not get better by trying: calls fail with AuthFailed from now on.
-                log::error!("the server rejected the authorization of scheme {scheme:?}");
+                let error = Error::AuthFailed { scheme: scheme.clone(), detail: detail.clone() };
+                self.core.unhandled("no session will come".into(), error);
                 if let Some(session) = self.core.current_session() {
                     self.core.held.lose_all(Some(&session), LostReason::SessionExpired);
                 }
                 self.next_look = Some(now);
-                self.core.link.lock().auth_failed = Some(scheme);
+                self.core.link.lock().auth_failed = Some((scheme, detail));
                 // No session will come: ends every call that waits for one.
                 self.core.wake_waiting();
                 let state = self.states.expired(now);
@@ -181,6 +188,9 @@ impl Background {
             self.core.held.lose_all(Some(&session), reason);
         }
         let retired = self.core.retire_session();
+        if let Some(session) = &retired {
+            self.delete_left_behind(session);
+        }
         self.look(clock::now());
         self.raise(state);
         if let Some(session) = retired {
@@ -192,9 +202,18 @@ impl Background {
         self.replace_session();
     }
 
+    /// A holder may still be at work, and has to be told first. From the moment on at which it must have noticed without that,
+    /// its znode only keeps others from the lock.
+    fn delete_left_behind(&self, session: &Arc<dyn Session>) {
+        let now = clock::now();
+        for (path, until) in self.core.held.left_behind(session) {
+            self.core.clean_up_later(until.saturating_duration_since(now), Job::delete(path, Some(session)));
+        }
+    }
+
     fn replace_session(&mut self) {
         if let Err(error) = self.open_session() {
-            log::error!("cannot open a new session: {error}");
+            self.core.unhandled("cannot open a new session".into(), error);
         }
     }
 
@@ -239,7 +258,7 @@ impl Background {
                     session.update_hosts(&self.session.hosts);
                 }
             }
-            Err(error) => log::error!("the ensemble provider gave a bad connect string: {error}"),
+            Err(error) => self.core.unhandled("the ensemble provider gave a bad connect string".into(), error),
         }
         // The provider may have taken its time, and the client was closed meanwhile.
         if self.core.current_session().is_none() && self.core.check_open().is_ok() {
@@ -333,7 +352,7 @@ mod tests {
             }
             observer(SessionEvent::Expired);
             let source = std::io::Error::from(std::io::ErrorKind::WouldBlock);
-            Err(crate::error::Error::Io { what: "no thread".into(), source: source.into() })
+            Err(Error::Io { what: "no thread".into(), source: source.into() })
         }
     }
 

@@ -3,6 +3,8 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use super::core::CuratorFramework;
+#[cfg(feature = "sasl")]
+use crate::session::sasl::Sasl;
 #[cfg(feature = "tls")]
 use crate::session::transport::{tls::Tls, tls_config::TlsConfig};
 use crate::{
@@ -19,7 +21,8 @@ use crate::{
     },
     session::{
         api::{SessionConfig, SessionFactory},
-        native::session::NativeSessionFactory,
+        dialect::Dialect,
+        native::session::NativeSessions,
         servers::connect_string::ConnectString,
     },
 };
@@ -85,10 +88,13 @@ pub struct Builder {
     namespace: String,
     authorizations: Vec<(String, Vec<u8>)>,
     quorum_heartbeats: bool,
+    dialect: Option<Dialect>,
     max_frame_size: Option<usize>,
     session_factory: Option<Arc<dyn SessionFactory>>,
     #[cfg(feature = "tls")]
     tls: Option<TlsConfig>,
+    #[cfg(feature = "sasl")]
+    sasl: Option<Sasl>,
 }
 
 impl Builder {
@@ -156,6 +162,27 @@ impl Builder {
     /// server removes once they are empty.
     pub fn dont_use_container_parents(mut self) -> Self {
         self.config.container_parents = false;
+        self
+    }
+
+    /// Says what kind of servers these are, so that the client does not ask. It asks each session anew, by one read behind the
+    /// handshake: needed is this only for what a server does not tell, that it is ZooKeeper 3.4, or that it is a ClickHouse
+    /// Keeper that knows containers (since 26.7).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use curator_locks::{CuratorFramework, Dialect, RetryOneTime};
+    ///
+    /// let client = CuratorFramework::builder()
+    ///     .connect_string("keeper1:9181,keeper2:9181,keeper3:9181")
+    ///     .dialect(Dialect::Keeper)
+    ///     .retry_policy(RetryOneTime::new(Duration::from_secs(1)))
+    ///     .build()?;
+    /// assert_eq!(client.dialect(), None); // there is no session so far
+    /// # Ok::<(), curator_locks::Error>(())
+    /// ```
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.dialect = Some(dialect);
         self
     }
 
@@ -233,22 +260,37 @@ impl Builder {
         self
     }
 
+    /// Proves to the servers who the client is (feature `sasl`), with a password or with Kerberos. Defaults to nothing.
+    #[cfg(feature = "sasl")]
+    pub fn sasl(mut self, sasl: impl Into<Sasl>) -> Self {
+        self.sasl = Some(sasl.into());
+        self
+    }
+
     /// Checks the configuration and makes a client, without any I/O: [`CuratorFramework::start`] does that.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] or [`Error::InvalidPath`] for a setting that is missing or out of range.
     pub fn build(self) -> Result<CuratorFramework> {
-        let session_factory = self.session_factory;
+        #[cfg_attr(not(any(feature = "tls", feature = "sasl")), expect(unused_mut, reason = "nothing can be set"))]
+        let mut native = NativeSessions::default();
+        // Dropping the one or the other in silence could send secrets in the clear.
         #[cfg(feature = "tls")]
-        let session_factory: Option<Arc<dyn SessionFactory>> = match (session_factory, self.tls) {
-            // Dropping the one or the other in silence could send secrets in the clear.
-            (Some(_), Some(_)) => {
+        if let Some(tls) = self.tls {
+            if self.session_factory.is_some() {
                 let rule = "a session_factory() of your own brings its own transport: give one of the two";
                 return Err(invalid("tls", String::new(), rule));
             }
-            (None, Some(tls)) => Some(Arc::new(Tls { config: tls.client_config()? })),
-            (given, None) => given,
-        };
+            native.transport = Arc::new(Tls { config: tls.client_config()? });
+        }
+        #[cfg(feature = "sasl")]
+        if let Some(sasl) = self.sasl {
+            if self.session_factory.is_some() {
+                let rule = "a session_factory() of your own authenticates by itself: give one of the two";
+                return Err(invalid("sasl", String::new(), rule));
+            }
+            native.sasl = Some(sasl.authenticator()?);
+        }
         let missing = |name, rule| invalid(name, String::new(), rule);
         let ensemble = self.ensemble.ok_or_else(|| {
             missing("connect_string", "a client needs servers: see connect_string(), or ensemble_provider()")
@@ -275,6 +317,8 @@ impl Builder {
         let session = SessionConfig {
             hosts,
             addresses: Arc::default(),
+            dialect: self.dialect,
+            successor: Arc::default(),
             session_timeout: self.config.session_timeout,
             connection_timeout: self.config.connection_timeout,
             authorizations: self.authorizations,
@@ -283,7 +327,7 @@ impl Builder {
             max_request_size: self.max_frame_size.unwrap_or(LARGEST_REQUEST),
             counters: Arc::default(),
         };
-        let session_factory = session_factory.unwrap_or_else(|| Arc::new(NativeSessionFactory));
+        let session_factory = self.session_factory.unwrap_or_else(|| Arc::new(native));
         Ok(CuratorFramework::new(self.config, ensemble, retry_policy, session, session_factory, prefix))
     }
 }
@@ -314,6 +358,9 @@ impl fmt::Debug for Builder {
 /// let retry = ExponentialBackoffRetry::new(Duration::from_secs(1), 3);
 /// let client = CuratorFrameworkFactory::new_client("zk1:2181,zk2:2181", retry)?;
 /// assert_eq!(client.session_timeout(), Duration::from_secs(60));
+/// let (session, connection) = (Duration::from_secs(20), Duration::from_secs(5));
+/// let quicker = CuratorFrameworkFactory::new_client_with_timeouts("zk1:2181,zk2:2181", session, connection, retry)?;
+/// assert_eq!(quicker.session_timeout(), session);
 /// let same = CuratorFrameworkFactory::builder().connect_string("zk1:2181,zk2:2181").retry_policy(retry).build()?;
 /// # Ok::<(), curator_locks::Error>(())
 /// ```
@@ -327,6 +374,21 @@ impl CuratorFrameworkFactory {
     /// As [`Builder::build`].
     pub fn new_client(connect_string: impl Into<String>, retry_policy: impl RetryPolicy) -> Result<CuratorFramework> {
         Builder::default().connect_string(connect_string).retry_policy(retry_policy).build()
+    }
+
+    /// A client with these timeouts, in Java's order: of the session, and of a connection. Does no I/O. Java: `newClient`
+    /// with four arguments.
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    pub fn new_client_with_timeouts(
+        connect_string: impl Into<String>,
+        session_timeout: Duration,
+        connection_timeout: Duration,
+        retry_policy: impl RetryPolicy,
+    ) -> Result<CuratorFramework> {
+        let builder = Builder::default().connect_string(connect_string).retry_policy(retry_policy);
+        builder.session_timeout(session_timeout).connection_timeout(connection_timeout).build()
     }
 
     /// Begins to configure a client.

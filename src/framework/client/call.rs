@@ -157,7 +157,7 @@ impl Call<'_> {
             }
             SessionError::Expired => Error::SessionExpired { operation, path },
             SessionError::Closed => Error::ClientClosed,
-            SessionError::AuthFailed(scheme) => Error::AuthFailed { scheme },
+            SessionError::AuthFailed { scheme, detail } => Error::AuthFailed { scheme, detail },
             SessionError::FrameTooLarge { size, limit } => Error::FrameTooLarge { operation, path, size, limit },
         }
     }

@@ -1,7 +1,10 @@
 //! The state that all handles of one client share: its life, its session, the threads that wait for a connection.
 
 use std::{
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -10,7 +13,7 @@ use crate::{
         channel::{Receiver, Sender, bounded},
         clock,
         panics::caught,
-        paths::Prefix,
+        paths::{Prefix, ServerPath},
         sync::Mutex,
         telemetry::counters::Counters,
         unlocked::drop_unlocked,
@@ -74,6 +77,11 @@ pub struct ListenerId(pub(crate) u64);
 
 pub(super) type StateListener = Arc<dyn Fn(&CuratorFramework, ConnectionState) + Send + Sync>;
 
+/// An error of any kind, a caller's own among them.
+pub(crate) type AnyError = dyn std::error::Error + Send + Sync;
+
+pub(super) type ErrorListener = Arc<dyn Fn(&str, &AnyError) + Send + Sync>;
+
 /// The state that all handles of one client share.
 pub(crate) struct Core {
     pub(crate) config: Config,
@@ -96,7 +104,9 @@ pub(crate) struct Core {
     pub(super) received: Receiver<Event>,
     pub(super) link: Mutex<Lifecycle>,
     pub(super) listeners: Mutex<Vec<(ListenerId, StateListener)>>,
+    pub(super) error_listeners: Mutex<Vec<(ListenerId, ErrorListener)>>,
     pub(super) next_listener: AtomicU64,
+    pub(super) has_said_that_parents_stay: AtomicBool,
 }
 
 #[derive(Default)]
@@ -104,8 +114,8 @@ pub(super) struct Lifecycle {
     pub(super) life: CuratorFrameworkState,
     pub(super) state: Option<ConnectionState>,
     pub(super) session: Option<Arc<dyn Session>>,
-    /// The scheme whose credentials the server rejected: no session will come.
-    pub(super) auth_failed: Option<String>,
+    /// The scheme whose credentials are not accepted, and why: no session will come.
+    pub(super) auth_failed: Option<(String, String)>,
     /// Sessions given up, on their way to be closed at the server.
     pub(super) retired: Vec<Arc<dyn Session>>,
     /// The threads that wait for a connection, woken on every change.
@@ -227,7 +237,9 @@ impl CuratorFramework {
             received,
             link: Mutex::default(),
             listeners: Mutex::default(),
+            error_listeners: Mutex::default(),
             next_listener: AtomicU64::new(1),
+            has_said_that_parents_stay: AtomicBool::new(false),
         });
         CuratorFramework { last: Arc::new(LastHandle { core: core.clone() }), core, prefix: Arc::new(prefix) }
     }
@@ -245,6 +257,16 @@ impl Core {
             return self.events.send(task);
         }
         drop_unlocked(link, task);
+    }
+
+    /// Logs an error that no call returns, and tells the listeners for such errors.
+    pub(crate) fn unhandled(&self, message: String, error: impl Into<Box<AnyError>>) {
+        let error: Arc<AnyError> = error.into().into();
+        log::error!("{message}: {error}");
+        for (_, listener) in &*self.error_listeners.lock() {
+            let (listener, message, error) = (listener.clone(), message.clone(), error.clone());
+            self.dispatcher.run(move || listener(&message, &*error));
+        }
     }
 
     /// An error unless the client is in use.
@@ -266,8 +288,8 @@ impl Core {
             let (sender, wake) = {
                 let mut link = self.link.lock();
                 link.check_open()?;
-                if let Some(scheme) = &link.auth_failed {
-                    return Err(Error::AuthFailed { scheme: scheme.clone() });
+                if let Some((scheme, detail)) = link.auth_failed.clone() {
+                    return Err(Error::AuthFailed { scheme, detail });
                 }
                 // A call that was cancelled before begins nothing: its reply could come before the next look.
                 if bound.is_cancelled() {
@@ -329,6 +351,17 @@ impl Core {
         self.link.lock().wake_all();
     }
 
+    /// Says once that the parents of locks stay, of which this is the first one.
+    pub(crate) fn parents_stay(&self, path: &ServerPath) {
+        if !self.has_said_that_parents_stay.swap(true, Ordering::Relaxed) {
+            let dialect = self.current_session().and_then(|session| session.dialect());
+            let servers = dialect.map_or_else(|| "the servers".to_owned(), |dialect| dialect.to_string());
+            log::info!(
+                "{servers} may have no containers: {path} and other directories of locks are persistent, and stay"
+            );
+        }
+    }
+
     pub(crate) fn clean_up_later(self: &Arc<Self>, delay: Duration, job: Job) {
         let this = self.clone();
         self.run_later(delay, move || this.cleanup.add(job));
@@ -360,6 +393,8 @@ impl Core {
         for session in session.into_iter().chain(retired) {
             session.close(deadline);
         }
+        // Nobody goes on with it.
+        drop(self.session.successor.take());
         // The last handle may go while its thread unwinds.
         let _ = caught("the ensemble provider", || self.ensemble.close());
     }

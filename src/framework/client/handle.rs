@@ -16,7 +16,7 @@ use crate::{
     base::{clock, paths::Prefix, telemetry::Metrics, unlocked::drop_unlocked},
     error::{Error, Result},
     framework::events::connection_state::{ConnectionState, ConnectionStateErrorPolicy},
-    session::wait::deadline::WaitBound,
+    session::{dialect::Dialect, wait::deadline::WaitBound},
 };
 
 impl CuratorFramework {
@@ -90,6 +90,22 @@ impl CuratorFramework {
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.core.link.lock().session.as_ref().is_some_and(|session| session.connection() != 0)
+    }
+
+    /// The kind of server that the session lives at, as found out or said to [`Builder::dialect`]; `None` before a
+    /// server has told, one or two round trips after it has taken the session up, and where the session cannot tell.
+    ///
+    /// ```
+    /// # curator_locks::docs::example(|client| {
+    /// use curator_locks::Dialect;
+    ///
+    /// client.check_exists().for_path("/")?; // by its answer the server has told
+    /// assert_eq!(client.dialect(), Some(Dialect::ZooKeeper));
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn dialect(&self) -> Option<Dialect> {
+        self.core.current_session()?.dialect()
     }
 
     /// Why there is no connection, as far as known: each server's answer to the last attempt, or the end of the last
@@ -178,6 +194,42 @@ impl CuratorFramework {
     pub fn remove_connection_state_listener(&self, id: ListenerId) {
         let mut listeners = self.core.listeners.lock();
         let removed = listeners.iter().position(|(other, _)| *other == id).map(|at| listeners.remove(at));
+        drop_unlocked(listeners, removed);
+    }
+
+    /// Calls the listener with every error that no call returns: a latch that cannot queue, a leader that has failed, a
+    /// session that cannot be opened, credentials that the servers reject. Each is logged as well. In order, on the
+    /// client's dispatch thread and under no lock, as connection states. Java: `getUnhandledErrorListenable`.
+    ///
+    /// While the connection is suspended or lost, nothing is told of that here: the connection states say it.
+    ///
+    /// ```
+    /// # curator_locks::docs::example(|client| {
+    /// use curator_locks::LeaderLatch;
+    ///
+    /// let (tell, told) = crossbeam_channel::unbounded();
+    /// let id = client.add_unhandled_error_listener(move |message, error| {
+    ///     tell.send(format!("{message}: {error}")).unwrap_or_default()
+    /// });
+    /// let latch = LeaderLatch::new(client, "/zookeeper/config/below")?; // a path at which nobody may create
+    /// latch.start()?;
+    /// println!("{}", told.recv()?); // although nobody awaits the latch
+    /// client.remove_unhandled_error_listener(id);
+    /// # Ok(()) });
+    /// ```
+    pub fn add_unhandled_error_listener(
+        &self,
+        listener: impl Fn(&str, &(dyn std::error::Error + Send + Sync + 'static)) + Send + Sync + 'static,
+    ) -> ListenerId {
+        let id = ListenerId(self.core.next_listener.fetch_add(1, Ordering::Relaxed));
+        self.core.error_listeners.lock().push((id, Arc::new(listener)));
+        id
+    }
+
+    /// Removes a listener. A call that is under way may still reach it.
+    pub fn remove_unhandled_error_listener(&self, id: ListenerId) {
+        let mut listeners = self.core.error_listeners.lock();
+        let removed: Vec<_> = listeners.extract_if(.., |(other, _)| *other == id).collect();
         drop_unlocked(listeners, removed);
     }
 }

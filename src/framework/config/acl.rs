@@ -59,7 +59,7 @@ impl AclProvider for DefaultAclProvider {
 
 /// The creator of a znode may do everything with it, and all others nothing. Java: `CreatorAllACLProvider`.
 ///
-/// It needs an [authorization](crate::Builder::authorization), and all processes that share a lock need the same one.
+/// It needs an [authorization](crate::Builder::authorization) or SASL (`Builder::sasl`), and all processes that share a lock need the same one.
 ///
 /// ```
 /// use std::time::Duration;

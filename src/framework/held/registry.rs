@@ -14,7 +14,7 @@ use super::{
     node::{HeldNode, HeldZnode, RevocableNode, Znode},
 };
 use crate::{
-    base::{collections::HashMap, sync::Mutex, telemetry::counters::Counters},
+    base::{clock, collections::HashMap, paths::ServerPath, sync::Mutex, telemetry::counters::Counters},
     error::LostReason,
     framework::events::{
         dispatch::Dispatcher,
@@ -63,13 +63,13 @@ impl HeldNodes {
     #[cfg(test)]
     pub(crate) fn add(
         &self,
-        path: crate::base::paths::ServerPath,
+        path: ServerPath,
         session: Arc<dyn Session>,
         czxid: i64,
         connection: u64,
         watch: Option<Watch>,
     ) -> Arc<HeldNode> {
-        let znode = Znode { path, czxid, token: czxid, grant: 0, has_waited: false, is_place: false };
+        let znode = Znode { path, czxid, token: czxid, grant: 0, has_waited: false, is_queue: false };
         self.add_znode(znode, session, connection, watch, None)
     }
 
@@ -83,7 +83,7 @@ impl HeldNodes {
         watch: Option<Watch>,
         revocable: Option<Arc<RevocableNode>>,
     ) -> Arc<HeldNode> {
-        let counters = (!znode.is_place).then(|| self.counters.clone());
+        let counters = (!znode.is_queue).then(|| self.counters.clone());
         if let Some(counters) = &counters {
             counters.held.add(1);
         }
@@ -136,6 +136,20 @@ impl HeldNodes {
                 hold.znode().mark_lost(reason);
             }
         }
+    }
+
+    /// The znodes that a session has left behind, each with the moment up to which its holder may take it for held, or it has
+    /// to stay for.
+    pub(crate) fn left_behind(&self, session: &Arc<dyn Session>) -> Vec<(ServerPath, Instant)> {
+        let Some(valid_until) = session.left_behind() else { return Vec::new() };
+        let now = clock::now();
+        let holds: Vec<_> = self.nodes.lock().nodes.values().cloned().collect();
+        let left = holds.iter().filter(|hold| Arc::ptr_eq(session, hold.session()));
+        left.map(|hold| {
+            let stays_until = hold.has_to_stay().map_or(now, |rest| now + rest);
+            (hold.path().clone(), valid_until.max(stays_until))
+        })
+        .collect()
     }
 
     /// Tells listeners what has changed, arms watches that are due, and checks znodes after a reconnect. Returns when

@@ -176,7 +176,7 @@ impl Creation<'_> {
 
     fn attempt(&mut self, session: &Arc<dyn Session>) -> Result<String> {
         if !self.wanted.protected {
-            return self.created(self.call.ask(session, self.request("", false))?);
+            return self.created(self.call.ask(session, self.request(""))?);
         }
         if let Some((sender, prefix)) = &self.doubt {
             if Arc::ptr_eq(sender, session) || !self.wanted.mode.is_ephemeral() {
@@ -190,7 +190,7 @@ impl Creation<'_> {
             self.clear_doubt();
         }
         let prefix = protection(false);
-        let create = self.request(&prefix, true);
+        let create = self.request(&prefix);
         self.doubt = Some((session.clone(), prefix));
         let reply = self.call.reply_or_doubt(submit_one(session, create));
         if matches!(reply, Ok(Response::Created { .. }) | Err((_, false))) {
@@ -200,10 +200,10 @@ impl Creation<'_> {
     }
 
     /// The request for a znode with this protection prefix.
-    fn request(&self, prefix: &str, with_stat: bool) -> Request {
+    fn request(&self, prefix: &str) -> Request {
         let path = self.parent.join(&[prefix, self.name].concat());
         let acl = self.wanted.acl.clone().unwrap_or_else(|| self.wanted.client.leaf_acl(&path));
-        Request::Create { path: path.into_string(), data: self.data.to_vec(), acl, mode: self.wanted.mode, with_stat }
+        Request::Create { path: path.into_string(), data: self.data.to_vec(), acl, mode: self.wanted.mode }
     }
 
     fn created(&self, reply: Response) -> Result<String> {
@@ -232,11 +232,11 @@ impl Creation<'_> {
         Ok(children.iter().find(|name| name.starts_with(prefix)).map(|name| self.parent.join(name)))
     }
 
-    /// An ephemeral znode goes with its session.
+    /// An ephemeral znode goes with its session, if that does not leave it behind.
     fn clear_doubt(&mut self) {
         let Some((session, prefix)) = self.doubt.take() else { return };
         let is_ephemeral = self.wanted.mode.is_ephemeral();
-        if !(is_ephemeral && session.is_ended()) {
+        if !(is_ephemeral && session.has_taken_its_znodes()) {
             let job = Job::protected(self.parent.clone(), prefix, is_ephemeral.then_some(&session));
             self.wanted.client.core.cleanup.add(job);
         }

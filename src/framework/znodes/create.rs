@@ -96,10 +96,12 @@ impl CuratorFramework {
         missing: &[ServerPath],
         containers: bool,
     ) -> Result<bool> {
+        let are_containers = containers && session.has_containers();
         let replies = call.ask_all(session, missing.iter().map(|path| self.parent_creation(path, containers)));
         let mut codes = replies.iter().filter_map(|reply| reply.as_ref().err()?.code());
-        // The servers do not know containers: the parents are persistent then.
-        if containers && codes.any(|code| code == ErrorCode::Unimplemented) {
+        // The servers do not know containers, as one of them has just said: the parents are persistent then.
+        let is_refused = |code| code == ErrorCode::Unimplemented || !session.has_containers();
+        if are_containers && codes.any(is_refused) {
             return self.make_missing(call, session, missing, false);
         }
         let mut made_last = false;
@@ -117,8 +119,12 @@ impl CuratorFramework {
     /// unless the client was told otherwise.
     pub(crate) fn parent_creation(&self, path: &ServerPath, containers: bool) -> Request {
         let acl = parent_acl(&*self.core.config.acl_provider, &self.prefix.acl_path(path));
-        let is_container = containers && (self.core.config.container_parents || self.prefix.is_within(path));
+        let are_wanted = containers && (self.core.config.container_parents || self.prefix.is_within(path));
+        let is_container = are_wanted && self.core.current_session().is_none_or(|session| session.has_containers());
+        if are_wanted && !is_container {
+            self.core.parents_stay(path);
+        }
         let mode = if is_container { CreateMode::Container } else { CreateMode::Persistent };
-        Request::Create { path: path.as_str().to_owned(), data: Vec::new(), acl, mode, with_stat: false }
+        Request::Create { path: path.as_str().to_owned(), data: Vec::new(), acl, mode }
     }
 }

@@ -48,7 +48,7 @@ pub(crate) struct Acquire<'a> {
     /// How many leases there are; `None`: one.
     pub(crate) limit: Option<&'a Limit>,
     /// Semaphores: the head of the wait queue, without which it may not wait.
-    pub(crate) place: Option<QueueHead<'a>>,
+    pub(crate) queue_head: Option<QueueHead<'a>>,
     /// The threads of this process that hold the lock, where it belongs to a thread.
     pub(crate) owners: Option<&'a Owners>,
     /// The thread that queues for others, where the znode serves many threads.
@@ -201,8 +201,8 @@ impl Contention {
         for (node, session) in self.contender.nodes.iter().zip(self.session.iter().cycle()) {
             let (token, grant) = spec.companion.as_ref().map_or((node.czxid, 0), |of| (of.token, of.grant));
             let (path, has_waited) = (lock.child(&node.name), self.contender.has_waited);
-            let is_place = lock.recipe.is_queue;
-            let znode = Znode { path, czxid: node.czxid, token, grant, has_waited, is_place };
+            let is_queue = lock.recipe.is_queue;
+            let znode = Znode { path, czxid: node.czxid, token, grant, has_waited, is_queue };
             let (registry, over) = (&lock.client().core.held, self.contender.seen_over);
             // Each of several holds is told of the requests for its own znode.
             let each = |one: &Arc<RevocableNode>| RevocableNode::new(one.revocation().clone());

@@ -125,7 +125,7 @@ impl LockInternals {
 impl<'a> Acquire<'a> {
     /// Makes an acquire with the defaults: one lease, no queue head, no owners, no delegate.
     pub(crate) fn new(lock: &'a LockInternals, spec: Spec, wait: Wait<'a>) -> Acquire<'a> {
-        Acquire { lock, spec, wait, limit: None, place: None, owners: None, delegate: None, on_step: None }
+        Acquire { lock, spec, wait, limit: None, queue_head: None, owners: None, delegate: None, on_step: None }
     }
 
     /// Blocks until the lock is granted, or the caller's time is up. Every other outcome takes the znodes out of the
@@ -135,21 +135,21 @@ impl<'a> Acquire<'a> {
         let io = self.wait.io(self.lock.client().core.config.connection_timeout);
         let call = self.lock.client().call("acquire", self.lock.base_path(), io);
         let since = self.wait.since.unwrap_or_else(clock::now);
-        let (place, mut contention) = (self.place.take(), self.contender());
+        let (queue_head, mut contention) = (self.queue_head.take(), self.contender());
         let mut wake = |input: Input<Error>| -> Arc<WakeUp> {
             let send = contention.sender();
             Arc::new(move || send(input.clone()))
         };
         // It listens before the first look at the limit, so that no change after that is missed.
         let _subscription = self.limit.map(|limit| limit.subscribe(|| wake(Input::Woken)));
-        let _on_loss = place.as_ref().map(|place| {
+        let _on_loss = queue_head.as_ref().map(|head| {
             let wake = wake(Input::QueueHeadLost);
-            place.held.znode().wake_on_loss(&wake);
+            head.held.znode().wake_on_loss(&wake);
             wake
         });
         let (acquire, call, sent) = (&self, &call, clock::now());
         let (retries, gone, has_made_directory, granted) = (0, 0, false, Vec::new());
-        Run { acquire, call, io, contention, place, since, retries, gone, has_made_directory, sent, granted }.run()
+        Run { acquire, call, io, contention, queue_head, since, retries, gone, has_made_directory, sent, granted }.run()
     }
 
     /// Returns a new contender, or the one that this thread takes over.
@@ -169,7 +169,7 @@ struct Run<'a> {
     call: &'a Call<'a>,
     io: WaitBound<'a>,
     contention: Contention,
-    place: Option<QueueHead<'a>>,
+    queue_head: Option<QueueHead<'a>>,
     /// When the call began.
     since: Instant,
     /// How often the retry policy was asked about a lost connection, and about a znode that was gone, since the last wait.
@@ -265,6 +265,19 @@ impl<'a> Run<'a> {
     }
 
     fn ask(&mut self, asked: Vec<(Request, Option<WatchId>)>) -> Vec<std::result::Result<Response, Failed<Error>>> {
+        let core = &self.client().core;
+        let has_containers = || core.current_session().is_none_or(|session| session.has_containers());
+        let again = if self.acquire.spec.is_sole && has_containers() { asked.clone() } else { Vec::new() };
+        let answers = self.ask_once(asked);
+        // The transaction makes its directory as a container, and the servers have just said that they know none.
+        let is_refused = !again.is_empty() && answers.iter().any(std::result::Result::is_err) && !has_containers();
+        if is_refused { self.ask_once(again) } else { answers }
+    }
+
+    fn ask_once(
+        &mut self,
+        asked: Vec<(Request, Option<WatchId>)>,
+    ) -> Vec<std::result::Result<Response, Failed<Error>>> {
         self.sent = clock::now();
         let creates = asked.iter().any(|(request, _)| matches!(request, Request::Create { .. } | Request::Multi(_)));
         let Some(session) = self.contention.sends(&asked, creates) else { return Vec::new() };
@@ -354,7 +367,7 @@ impl<'a> Run<'a> {
 
     fn hold(&mut self) -> Input<Error> {
         let held = self.contention.hold(self.acquire);
-        drop(self.place.take());
+        drop(self.queue_head.take());
         held
     }
 

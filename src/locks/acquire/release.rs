@@ -68,7 +68,17 @@ impl LockInternals {
             self.client().core.held.remove(held);
         }
         self.forget_mark(held);
-        lost.map_or(Ok(()), |reason| Err(self.lost(reason)))
+        let Some(reason) = lost else { return Ok(()) };
+        self.delete_left_behind(held);
+        Err(self.lost(reason))
+    }
+
+    /// Deletes the znode of a hold that is over, if its session has ended without it: nobody else could lock before the
+    /// servers expire that session.
+    fn delete_left_behind(&self, held: &HeldNode) {
+        if held.session().left_behind().is_some() && !held.has_left_others() && !self.stays(held) {
+            self.client().core.cleanup.add(self.deletion_of_held(held));
+        }
     }
 
     /// Deletes the mark of a hold that ends, before its znode: a mark without a znode means that nobody released. A
@@ -122,6 +132,7 @@ impl LockInternals {
                 return (Err(self.lost(LostReason::NodeDeleted)), None);
             }
             if held.session().is_ended() {
+                self.delete_left_behind(held);
                 return (Err(self.lost(held.lost().unwrap_or(LostReason::SessionExpired))), None);
             }
             // The retry policy is the caller's code. If it panics the znode needs a clean-up job all the same.
@@ -174,9 +185,9 @@ impl LockInternals {
         self.delete_in_background(held.session(), held.path(), job, held.znode().was_gone());
     }
 
-    /// Deletes an acquire's leftover, in the background, until it is known to be gone or its session has ended.
+    /// Deletes an acquire's leftover, in the background, until it is known to be gone or its session has taken it along.
     pub(in crate::locks) fn clean_up(&self, owner: &Arc<dyn Session>, leftover: Leftover) {
-        if owner.is_ended() {
+        if owner.has_taken_its_znodes() {
             return;
         }
         let job = match leftover {
@@ -206,7 +217,8 @@ impl LockInternals {
         let core = self.client().core.clone();
         let on_reply = Box::new(move |reply: Reply| match reply {
             Err(SessionError::Server(ErrorCode::NoNode)) => was_gone(),
-            Ok(_) | Err(SessionError::Expired | SessionError::Closed) => {}
+            Ok(_) | Err(SessionError::Closed) => {}
+            Err(SessionError::Expired) if !job.is_left_behind() => {}
             Err(_) => core.cleanup.add(job),
         });
         session.submit(vec![Submission { request: deletion_of(path), watcher: None, on_reply }]);

@@ -148,7 +148,7 @@ impl UncleanDeaths {
         let token = FencingToken::from_value(held.token()).to_bytes();
         let session = held.session().id().to_be_bytes();
         let data = [head.as_bytes(), &token, &session, data].concat();
-        Request::Create { path, data, acl: Vec::new(), mode: CreateMode::Persistent, with_stat: false }
+        Request::Create { path, data, acl: Vec::new(), mode: CreateMode::Persistent }
     }
 
     /// Finds the holders whose znode is gone although their mark is there. The znodes are read before the marks are read

@@ -25,7 +25,7 @@ use crate::{
     },
     locks::{
         acquire::{Outcome, contention::Acquire, internals::LockInternals, last_look::pause},
-        leader::leadership::{LeaderState, Leadership},
+        leader::leadership::{CloseMode, LeaderState, Leadership},
         options::{acquire::AcquireOptions, wait::Wait},
         recipe::doubt::Doubt,
     },
@@ -46,6 +46,8 @@ type TermListener = Arc<dyn Fn(Option<Leadership>, Sender<()>) + Send + Sync>;
 /// wants the lock.
 pub(in crate::locks) struct Candidate {
     pub(in crate::locks) lock: LockInternals,
+    /// Closes its owner, as the owner's own `close` does.
+    close: fn(&Candidate) -> Result<()>,
     /// Says in which states of the connection it may not lead; `None`: in every state it may.
     policy: Option<ConnectionStateErrorPolicy>,
     pub(super) state: Mutex<CandidateState>,
@@ -57,6 +59,7 @@ pub(in crate::locks) struct Candidate {
 #[derive(Default)]
 pub(super) struct CandidateState {
     pub(super) life: LeaderState,
+    pub(super) close_mode: CloseMode,
     /// The object's part of a candidacy, which lasts from the moment when the lock is wanted until it is given up: a token
     /// that is cancelled then, and a channel of holds to release once the listeners know of their end. The channel closes
     /// with the thread.
@@ -86,8 +89,12 @@ pub(super) struct CandidateState {
 
 impl Candidate {
     /// Makes a candidate. Its owner must [`abandon`](Candidate::abandon) it in the end.
-    pub(in crate::locks) fn new(lock: LockInternals, policy: Option<ConnectionStateErrorPolicy>) -> Arc<Candidate> {
-        Arc::new(Candidate { lock, policy, state: Mutex::default(), telling: Mutex::default() })
+    pub(in crate::locks) fn new(
+        lock: LockInternals,
+        policy: Option<ConnectionStateErrorPolicy>,
+        close: fn(&Candidate) -> Result<()>,
+    ) -> Arc<Candidate> {
+        Arc::new(Candidate { lock, close, policy, state: Mutex::default(), telling: Mutex::default() })
     }
 
     /// Queues, unless it does already, and waits until its place in the queue is known, or the servers are away. `true` if
@@ -325,7 +332,8 @@ impl CandidateTask {
             let _ = caller.send(Err(error.clone()));
         } else if !is_passing(error) {
             let fate = if goes_on { "cannot queue for now" } else { "the lock is given up" };
-            log::error!("{}: {fate}: {error}", self.candidate.lock.base_path());
+            let lock = &self.candidate.lock;
+            lock.client().core.unhandled(format!("{}: {fate}", lock.base_path()), error.clone());
             self.candidate.wake(Some(error));
         }
         goes_on
@@ -409,7 +417,10 @@ impl CandidateTask {
         self.write(|state| {
             // Checked under the lock: earlier changes of the connection show here, and later ones find the term.
             let may_begin = held.state(clock::now()) == HoldState::Held && candidate.may_lead();
-            let term = may_begin.then(|| Leadership::new(candidate.lock.hold(held.clone())))?;
+            let owner = Arc::downgrade(candidate);
+            // Without an owner there is nothing left to close.
+            let close = move || owner.upgrade().map_or(Ok(()), |owner| (owner.close)(&owner));
+            let term = may_begin.then(|| Leadership::new(candidate.lock.hold(held.clone()), close))?;
             state.last_path = Some(term.path().to_owned());
             state.term = Some(term.clone());
             Some(term)

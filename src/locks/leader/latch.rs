@@ -17,7 +17,7 @@ use crate::{
         acquire::internals::LockInternals,
         leader::{
             candidate::Candidate,
-            leadership::{LeaderState, Leadership},
+            leadership::{CloseMode, LeaderState, Leadership},
             methods::leader_methods,
         },
         options::acquire::AcquireOptions,
@@ -89,7 +89,6 @@ const WHAT: &str = "the leader latch";
 /// ```
 pub struct LeaderLatch {
     pub(super) candidate: Arc<Candidate>,
-    close_mode: CloseMode,
     id: String,
 }
 
@@ -102,8 +101,12 @@ impl LeaderLatch {
         let driver = StandardLockInternalsDriver::with_lock_name("latch-");
         let internals = LockInternals::new(client, path, Recipe::new(HoldKind::AnyThread, driver))?;
         internals.set_data("");
-        let candidate = Candidate::new(internals, Some(client.connection_state_error_policy()));
-        Ok(LeaderLatch { candidate, close_mode: CloseMode::default(), id: String::new() })
+        let close = |candidate: &Candidate| {
+            let close_mode = candidate.state.lock().close_mode;
+            close(candidate, close_mode)
+        };
+        let candidate = Candidate::new(internals, Some(client.connection_state_error_policy()), close);
+        Ok(LeaderLatch { candidate, id: String::new() })
     }
 
     /// Sets the data of this latch's znode, for others to read: see [`Participant::id`](crate::Participant::id).
@@ -117,8 +120,8 @@ impl LeaderLatch {
 
     /// Sets whether [`close`](LeaderLatch::close) and a drop tell the listeners. Defaults to [`CloseMode::Silent`].
     #[must_use]
-    pub fn with_close_mode(mut self, close_mode: CloseMode) -> LeaderLatch {
-        self.close_mode = close_mode;
+    pub fn with_close_mode(self, close_mode: CloseMode) -> LeaderLatch {
+        self.candidate.state.lock().close_mode = close_mode;
         self
     }
 
@@ -132,7 +135,7 @@ impl LeaderLatch {
         self.candidate.state.lock().life.start(WHAT, self.path())?;
         self.candidate.begin(None).inspect_err(|_| {
             // Fails if it was closed meanwhile.
-            let _ = self.stop(LeaderState::Latent, CloseMode::NotifyLeader);
+            let _ = stop(&self.candidate, LeaderState::Latent, CloseMode::NotifyLeader);
         })
     }
 
@@ -249,7 +252,7 @@ impl LeaderLatch {
     /// [`Error::NotInUse`] unless it is started; [`Error::Timeout`] if the listeners take longer;
     /// [`Error::ConnectionLoss`] if the server did not confirm. It is closed all the same.
     pub fn close(&self) -> Result<()> {
-        self.close_with(self.close_mode)
+        self.close_with(self.close_mode())
     }
 
     /// [`close`](LeaderLatch::close) in this mode.
@@ -257,25 +260,11 @@ impl LeaderLatch {
     /// # Errors
     /// As [`close`](LeaderLatch::close).
     pub fn close_with(&self, close_mode: CloseMode) -> Result<()> {
-        self.stop(LeaderState::Closed, close_mode)?;
-        match self.candidate.close() {
-            // The latch leads no more, as the caller asked.
-            Err(Error::LockLost { .. }) => Ok(()),
-            result => result,
-        }
+        close(&self.candidate, close_mode)
     }
 
-    /// Takes the latch out of use.
-    fn stop(&self, life: LeaderState, close_mode: CloseMode) -> Result<()> {
-        let mut state = self.candidate.state.lock();
-        state.life.check_started(WHAT, self.path())?;
-        state.life = life;
-        let silenced = (close_mode == CloseMode::Silent).then(|| mem::take(&mut state.listeners));
-        // The callers' listeners, and what they own: not under the lock.
-        drop_unlocked(state, silenced);
-        // The waiting threads look again, and find the latch closed.
-        self.candidate.wake(None);
-        Ok(())
+    fn close_mode(&self) -> CloseMode {
+        self.candidate.state.lock().close_mode
     }
 
     /// A token that is cancelled at the next news of this latch.
@@ -292,9 +281,31 @@ impl LeaderLatch {
 impl Drop for LeaderLatch {
     fn drop(&mut self) {
         // Fails if the latch was never started, or is closed already.
-        let _ = self.stop(LeaderState::Closed, self.close_mode);
+        let _ = stop(&self.candidate, LeaderState::Closed, self.close_mode());
         self.candidate.abandon();
     }
+}
+
+fn close(candidate: &Candidate, close_mode: CloseMode) -> Result<()> {
+    stop(candidate, LeaderState::Closed, close_mode)?;
+    match candidate.close() {
+        // The latch leads no more, as the caller asked.
+        Err(Error::LockLost { .. }) => Ok(()),
+        result => result,
+    }
+}
+
+/// Takes a latch out of use.
+fn stop(candidate: &Candidate, life: LeaderState, close_mode: CloseMode) -> Result<()> {
+    let mut state = candidate.state.lock();
+    state.life.check_started(WHAT, candidate.lock.base_path())?;
+    state.life = life;
+    let silenced = (close_mode == CloseMode::Silent).then(|| mem::take(&mut state.listeners));
+    // The callers' listeners, and what they own: not under the lock.
+    drop_unlocked(state, silenced);
+    // The waiting threads look again, and find the latch closed.
+    candidate.wake(None);
+    Ok(())
 }
 
 leader_methods! { LeaderLatch, |latch| latch.candidate.state, latch.candidate.lock }
@@ -334,25 +345,4 @@ pub trait LeaderLatchListener: Send + Sync + 'static {
     /// its session, this is called at [`Hold::valid_until`](crate::Hold::valid_until) at the latest, unless the process
     /// is paused or an earlier listener is still running.
     fn not_leader(&self);
-}
-
-/// Whether a leader's listeners are told when its latch is closed. Java: `LeaderLatch.CloseMode`.
-///
-/// ```
-/// use curator_locks::{CloseMode, LeaderLatch};
-///
-/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
-/// # let client = curator_locks::CuratorFrameworkFactory::new_client("zk1:2181", retry)?;
-/// let latch = LeaderLatch::new(&client, "/scheduler")?.with_close_mode(CloseMode::NotifyLeader);
-/// drop(latch); // a leader's listeners would be told
-/// # Ok::<(), curator_locks::Error>(())
-/// ```
-#[non_exhaustive]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum CloseMode {
-    /// The listeners are not told.
-    #[default]
-    Silent,
-    /// The listeners are told, before the znode is deleted.
-    NotifyLeader,
 }

@@ -57,6 +57,27 @@ impl LeaderState {
     }
 }
 
+/// Whether a leader's listeners are told when its latch is closed. Java: `LeaderLatch.CloseMode`.
+///
+/// ```
+/// use curator_locks::{CloseMode, LeaderLatch};
+///
+/// # let retry = curator_locks::RetryOneTime::new(std::time::Duration::from_millis(100));
+/// # let client = curator_locks::CuratorFrameworkFactory::new_client("zk1:2181", retry)?;
+/// let latch = LeaderLatch::new(&client, "/scheduler")?.with_close_mode(CloseMode::NotifyLeader);
+/// drop(latch); // a leader's listeners would be told
+/// # Ok::<(), curator_locks::Error>(())
+/// ```
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum CloseMode {
+    /// The listeners are not told.
+    #[default]
+    Silent,
+    /// The listeners are told, before the znode is deleted.
+    NotifyLeader,
+}
+
 /// Asks for leadership to be given up. Java: `CancelLeadershipException`.
 ///
 /// ```
@@ -80,7 +101,7 @@ pub struct CancelLeadership;
 /// can let another one lead. A term dereferences to its [`Hold`], which has the znode's path and the [fencing
 /// token](Hold::fencing_token). Clones are handles of the same term.
 ///
-/// Nothing here talks to a server, and only [`sleep`](Leadership::sleep) blocks.
+/// Only [`sleep`](Leadership::sleep) and [`close`](Leadership::close) block, and only `close` talks to a server.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
@@ -93,6 +114,7 @@ pub struct CancelLeadership;
 ///     while leadership.has_leadership() && !leadership.sleep(Duration::from_millis(10)) {
 ///         let _ = done.send(leadership.fencing_token()); // a piece of the work
 ///     }
+///     Ok(())
 /// })?;
 /// selector.start()?;
 /// turns.recv_timeout(Duration::from_secs(10))?;
@@ -106,13 +128,15 @@ pub struct Leadership {
     ended: CancelToken,
     /// Cancelled when the leader should stop: because the term has ended, or because somebody asks for it.
     cancel: CancelToken,
+    /// Closes the latch or selector that leads.
+    close: Arc<dyn Fn() -> Result<()> + Send + Sync>,
 }
 
 impl Leadership {
-    pub(super) fn new(hold: Hold) -> Leadership {
+    pub(super) fn new(hold: Hold, close: impl Fn() -> Result<()> + Send + Sync + 'static) -> Leadership {
         let (ended, cancel) = (CancelToken::new(), CancelToken::new());
         hold.node().cancel_at_the_end(&[&ended, &cancel]);
-        Leadership { hold: Arc::new(hold), ended, cancel }
+        Leadership { hold: Arc::new(hold), ended, cancel, close: Arc::new(close) }
     }
 
     /// Whether this term lasts, and nobody else can lead right now. Once `false`, it stays so.
@@ -147,7 +171,7 @@ impl Leadership {
     /// # let selector = LeaderSelector::new(client, "/example", move |_: &CuratorFramework, leadership: &Leadership| {
     /// loop {
     ///     crossbeam_channel::select! {
-    ///         recv(leadership.cancelled()) -> _ => return,
+    ///         recv(leadership.cancelled()) -> _ => return Ok(()),
     ///         recv(work) -> next => println!("{next:?}"),
     ///     }
     /// }
@@ -174,6 +198,37 @@ impl Leadership {
     #[must_use]
     pub fn hold(&self) -> &Hold {
         &self.hold
+    }
+
+    /// Closes the [`LeaderLatch`](crate::LeaderLatch) or [`LeaderSelector`](crate::LeaderSelector) that leads, as its own
+    /// `close` does: so a listener needs no handle of it. Called by a listener, this does not wait.
+    ///
+    /// ```
+    /// # curator_locks::docs::example(|client| {
+    /// use curator_locks::{LeaderLatch, LeaderLatchListener, LeaderState, Leadership};
+    ///
+    /// struct Starts;
+    /// impl LeaderLatchListener for Starts {
+    ///     fn is_leader(&self, leadership: &Leadership) {
+    ///         if "what it needs is not there".len() > 0 {
+    ///             let _ = leadership.close(); // somebody else may try
+    ///         }
+    ///     }
+    ///     fn not_leader(&self) {}
+    /// }
+    ///
+    /// let latch = LeaderLatch::new(client, "/scheduler")?;
+    /// latch.add_listener(Starts);
+    /// latch.start()?;
+    /// while latch.state() != LeaderState::Closed { std::thread::yield_now() }
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// As [`LeaderLatch::close`](crate::LeaderLatch::close): [`Error::NotInUse`] if it is closed already. If it was dropped
+    /// there is nothing left to close.
+    pub fn close(&self) -> Result<()> {
+        (self.close)()
     }
 
     /// Ends the term. In this order: a thread that finds the work cancelled must not find the term lasting.

@@ -14,7 +14,7 @@ pub(in crate::locks) mod selector;
 #[allow(clippy::disallowed_methods, reason = "real threads, in real time")]
 mod tests;
 
-pub use latch::{CloseMode, LeaderLatch, LeaderLatchListener};
-pub use leadership::{CancelLeadership, LeaderState, Leadership};
+pub use latch::{LeaderLatch, LeaderLatchListener};
+pub use leadership::{CancelLeadership, CloseMode, LeaderState, Leadership};
 pub use participant::Participant;
 pub use selector::{LeaderSelector, LeaderSelectorListener};

@@ -23,7 +23,7 @@ use crate::{
 /// latch.close()?;
 /// # Ok(()) });
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Participant {
     entry: QueueEntry,
     is_leader: bool,

@@ -9,7 +9,7 @@ use crate::{
     base::{panics::caught, sync::Mutex, threads::spawn},
     error::{Error, Result},
     framework::{
-        client::core::{CuratorFramework, ListenerId},
+        client::core::{AnyError, CuratorFramework, ListenerId},
         events::{connection_state::ConnectionState, event::Task},
     },
     locks::{
@@ -23,6 +23,9 @@ use crate::{
     },
     session::wait::cancel::CancelToken,
 };
+
+/// How a leader's term has ended.
+type TermResult = std::result::Result<(), Box<AnyError>>;
 
 const WHAT: &str = "the leader selector";
 
@@ -50,6 +53,7 @@ const WHAT: &str = "the leader selector";
 /// let selector = LeaderSelector::new(&client, "/scheduler", move |_: &CuratorFramework, leadership: &Leadership| {
 ///     let _ = led.send(leadership.fencing_token());
 ///     // ... the work, until it is done or `leadership.is_cancelled()` ...
+///     Ok(())
 /// })?;
 /// selector.set_id("host-17");
 /// selector.auto_requeue(); // leads again whenever it is its turn
@@ -70,8 +74,13 @@ const WHAT: &str = "the leader selector";
 /// struct Patient;
 ///
 /// impl LeaderSelectorListener for Patient {
-///     fn take_leadership(&self, _client: &CuratorFramework, leadership: &Leadership) {
-///         while !leadership.is_cancelled() { /* a piece of the work */ }
+///     fn take_leadership(
+///         &self,
+///         _client: &CuratorFramework,
+///         leadership: &Leadership,
+///     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+///         while !leadership.is_cancelled() { /* a piece of the work, which may fail */ }
+///         Ok(())
 ///     }
 ///
 ///     /// Leads on over a short suspension, up to `valid_until`.
@@ -99,6 +108,7 @@ const WHAT: &str = "the leader selector";
 ///     move |_: &CuratorFramework, leadership: &Leadership| {
 ///         let _ = lead.send(());
 ///         let _ = leadership.cancelled().recv();
+///         Ok(())
 ///     },
 /// )?;
 /// selector.set_id("host-17");
@@ -260,21 +270,7 @@ impl LeaderSelector {
     /// # Errors
     /// [`Error::NotInUse`] unless it is started.
     pub fn close(&self) -> Result<()> {
-        let shared = &self.shared;
-        let (on_connection, term) = {
-            let mut state = shared.state.lock();
-            state.life.check_started(WHAT, self.path())?;
-            state.life = LeaderState::Closed;
-            (state.on_connection.take(), state.term.clone())
-        };
-        if let Some(term) = term {
-            term.end();
-        }
-        shared.closed.cancel();
-        if let Some(id) = on_connection {
-            shared.client().remove_connection_state_listener(id);
-        }
-        Ok(())
+        self.shared.close()
     }
 }
 
@@ -290,7 +286,8 @@ leader_methods! { LeaderSelector, |selector| selector.shared.state, selector.sha
 /// The listener that a [`LeaderSelector`](crate::LeaderSelector) calls. Java: `LeaderSelectorListener`, with the rule
 /// of `LeaderSelectorListenerAdapter` for connection states.
 ///
-/// Every `Fn(&CuratorFramework, &Leadership) + Send + Sync + 'static` is one.
+/// Every `Fn(&CuratorFramework, &Leadership) -> Result<(), Box<dyn Error + Send + Sync>>` that is `Send`, `Sync` and
+/// `'static` is one.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
@@ -300,9 +297,14 @@ leader_methods! { LeaderSelector, |selector| selector.shared.state, selector.sha
 ///
 /// struct Scheduler(crossbeam_channel::Sender<String>);
 /// impl LeaderSelectorListener for Scheduler {
-///     fn take_leadership(&self, _client: &CuratorFramework, leadership: &Leadership) {
-///         let _ = self.0.send(leadership.path().to_owned());
+///     fn take_leadership(
+///         &self,
+///         _client: &CuratorFramework,
+///         leadership: &Leadership,
+///     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+///         self.0.send(leadership.path().to_owned())?; // an error ends the term, and is told
 ///         let _ = leadership.cancelled().recv(); // the work, until it is time to stop
+///         Ok(())
 ///     }
 ///     fn state_changed(&self, _: &CuratorFramework, state: ConnectionState) -> Result<(), CancelLeadership> {
 ///         if state.is_connected() { Ok(()) } else { Err(CancelLeadership) }
@@ -323,7 +325,15 @@ pub trait LeaderSelectorListener: Send + Sync + 'static {
     /// Leads: from the call to the return, on the selector's own thread, never twice at a time. It has to return soon
     /// after [`Leadership::is_cancelled`], and must not work on after [`Leadership::has_leadership`] has become `false`:
     /// another process may lead by then. A panic ends the term as a return does, and is logged.
-    fn take_leadership(&self, client: &CuratorFramework, leadership: &Leadership);
+    ///
+    /// # Errors
+    /// Whatever ends the term, as a return does: the client's
+    /// [listeners for unhandled errors](crate::CuratorFramework::add_unhandled_error_listener) are told.
+    fn take_leadership(
+        &self,
+        client: &CuratorFramework,
+        leadership: &Leadership,
+    ) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
     /// The client's connection state has changed. An error ends the current term: its
     /// [`has_leadership`](Leadership::has_leadership) is `false` from then on, and its token is cancelled. A waiter
@@ -356,9 +366,12 @@ pub trait LeaderSelectorListener: Send + Sync + 'static {
     }
 }
 
-impl<F: Fn(&CuratorFramework, &Leadership) + Send + Sync + 'static> LeaderSelectorListener for F {
-    fn take_leadership(&self, client: &CuratorFramework, leadership: &Leadership) {
-        self(client, leadership);
+impl<F> LeaderSelectorListener for F
+where
+    F: Fn(&CuratorFramework, &Leadership) -> TermResult + Send + Sync + 'static,
+{
+    fn take_leadership(&self, client: &CuratorFramework, leadership: &Leadership) -> TermResult {
+        self(client, leadership)
     }
 }
 
@@ -434,8 +447,25 @@ impl SelectorShared {
         self.mutex.internals().client()
     }
 
+    fn close(&self) -> Result<()> {
+        let (on_connection, term) = {
+            let mut state = self.state.lock();
+            state.life.check_started(WHAT, self.mutex.internals().base_path())?;
+            state.life = LeaderState::Closed;
+            (state.on_connection.take(), state.term.clone())
+        };
+        if let Some(term) = term {
+            term.end();
+        }
+        self.closed.cancel();
+        if let Some(id) = on_connection {
+            self.client().remove_connection_state_listener(id);
+        }
+        Ok(())
+    }
+
     /// Queues and leads, once. `false`: it was over before the listener was called.
-    fn lead(&self) -> Result<bool> {
+    fn lead(self: &Arc<Self>) -> Result<bool> {
         if !await_connection(self.client(), &self.closed)? {
             return Ok(false);
         }
@@ -448,13 +478,18 @@ impl SelectorShared {
         let Some(held) = mutex.lock_with(&AcquireOptions::new().cancel_token(&self.closed))? else {
             return Ok(false);
         };
-        let term = Leadership::new(held.clone());
+        let owner = Arc::downgrade(self);
+        let term = Leadership::new(held.clone(), move || owner.upgrade().map_or(Ok(()), |owner| owner.close()));
         let begins = self.begins(&term);
         if begins {
-            let _ = caught("a leader", || self.listener.take_leadership(self.client(), &term));
+            let result = caught("a leader", || self.listener.take_leadership(self.client(), &term));
             // Before the release: no other process leads before this term has ended.
             term.end();
             self.state.lock().term = None;
+            if let Some(Err(error)) = result {
+                let path = mutex.internals().base_path();
+                self.client().core.unhandled(format!("{path}: a leader's term has ended with an error"), error);
+            }
         }
         if let Err(error) = held.release() {
             log::debug!("{}: at the end of a term: {error}", mutex.internals().base_path());

@@ -74,7 +74,10 @@ fn a_latch_that_waits_for_a_connection_hears_that_none_will_come() {
     client.start().unwrap();
     let latch = LeaderLatch::new(&client, "/leader").unwrap();
     latch.start().unwrap();
-    observers.recv_timeout(PATIENCE).unwrap()(SessionEvent::AuthFailed("digest".into()));
+    observers.recv_timeout(PATIENCE).unwrap()(SessionEvent::AuthFailed {
+        scheme: "digest".into(),
+        detail: String::new(),
+    });
     let awaited = latch.await_leadership_timeout(PATIENCE);
     assert!(matches!(awaited, Err(Error::AuthFailed { .. })), "{awaited:?}");
 }
@@ -95,7 +98,7 @@ fn a_latch_that_is_closed_while_it_starts_leaves_no_listener_behind() {
 fn a_selector_that_is_closed_while_it_starts_leaves_no_listener_and_no_task_behind() {
     let client = client();
     for _ in 0..ROUNDS {
-        let never = |_: &CuratorFramework, _: &Leadership| {};
+        let never = |_: &CuratorFramework, _: &Leadership| Ok(());
         let selector = LeaderSelector::new(&client, "/leader", never).unwrap();
         close_while_it_starts(|| selector.start(), || selector.close());
         let shared = Arc::downgrade(&selector.shared);
@@ -112,7 +115,7 @@ fn a_selector_that_is_closed_while_it_starts_leaves_no_listener_and_no_task_behi
 fn where_no_thread_can_be_had_the_caller_hears_of_it_and_nothing_is_begun() {
     let client = client();
     let is_refused = |result: Result<()>| assert!(matches!(result, Err(Error::Io { .. })), "{result:?}");
-    let never = |_: &CuratorFramework, _: &Leadership| {};
+    let never = |_: &CuratorFramework, _: &Leadership| Ok(());
     let latch = LeaderLatch::new(&client, "/leader").unwrap();
     let selector = LeaderSelector::new(&client, "/selector", never).unwrap();
     let lock = WriteLock::new(&client, "/lock").unwrap();
@@ -179,7 +182,7 @@ fn a_latch_that_is_closed_while_it_is_granted_leaves_no_znode_behind() {
     let stat = Stat { czxid: 3, ephemeral_owner: 7, ..Stat::default() };
     let answer = |submission: Submission| {
         let reply: Reply = Ok(match &submission.request {
-            Request::Create { .. } => Response::Created { path: NODE.into(), stat: Some(stat) },
+            Request::Create { .. } => Response::Created { path: NODE.into(), czxid: 3 },
             Request::GetChildren { .. } => {
                 Response::Children { names: vec![NODE.rsplit('/').next().unwrap().into()], stat: None }
             }

@@ -104,7 +104,7 @@ pub struct LockQueue {
 /// held.release()?;
 /// # Ok(()) });
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct QueueEntry {
     /// Whether it holds or waits.

@@ -326,7 +326,7 @@ impl<E: Clone> Step<'_, E> {
         if self.spec.is_sole {
             return self.sole_creation(path, data);
         }
-        Request::Create { path, data, acl: Vec::new(), mode, with_stat: true }
+        Request::Create { path, data, acl: Vec::new(), mode }
     }
 
     fn name(&self, unique: &str) -> String {
@@ -340,20 +340,16 @@ impl<E: Clone> Step<'_, E> {
     /// when there was none. And each has a name that nobody uses again, so that a delete, or a request to give the lock
     /// back, that comes late finds no znode. With one name for all it would find the next holder's: a delete can name
     /// only a version, and every new znode has version 0.
-    ///
-    /// The data are written by an operation of its own, as that one answers with the znode's stat. The stat that a create
-    /// in a transaction answers with is wrong before ZooKeeper 3.7.2 and 3.8.2.
     fn sole_creation(&self, path: String, data: Vec<u8>) -> Request {
-        let create = |path: &str, mode| {
-            let (path, data) = (path.to_owned(), Vec::new());
-            Request::Create { path, data, acl: Vec::new(), mode, with_stat: false }
-        };
+        let create = |path, data, mode| Request::Create { path, data, acl: Vec::new(), mode };
         let directory = &self.spec.directory;
-        let empty =
-            [Request::Delete { path: directory.clone(), version: -1 }, create(directory, CreateMode::Container)];
-        let own = [create(&path, self.spec.mode), Request::SetData { path, data, version: -1 }];
+        let empty = [
+            Request::Delete { path: directory.clone(), version: -1 },
+            create(directory.clone(), Vec::new(), CreateMode::Container),
+        ];
+        let own = create(path, data, self.spec.mode);
         let is_empty = (!self.env.omits(Condition::EmptyDirectory)).then_some(empty);
-        Request::Multi(is_empty.into_iter().flatten().chain(own).collect())
+        Request::Multi(is_empty.into_iter().flatten().chain([own]).collect())
     }
 
     fn child(&self, name: &str) -> String {
@@ -369,11 +365,8 @@ impl<E: Clone> Step<'_, E> {
         let mut failure = None;
         for unique in std::mem::take(&mut self.me.doubts) {
             match answers.next() {
-                Some(Ok(Response::Created { path, stat: Some(stat) })) => {
-                    self.me.nodes.push(Node { name: name_of(&path).to_owned(), czxid: stat.czxid });
-                }
-                Some(Ok(Response::Stat(stat))) => {
-                    self.me.nodes.push(Node { name: self.name(&unique), czxid: stat.czxid });
+                Some(Ok(Response::Created { path, czxid })) => {
+                    self.me.nodes.push(Node { name: name_of(&path).to_owned(), czxid });
                 }
                 Some(Err(failed)) => {
                     if failed.maybe_done {

@@ -107,6 +107,14 @@ mod tests {
         }
     }
 
+    /// Before ZOOKEEPER-2931 ZooKeeper's own recipe put the smaller session first.
+    #[test]
+    fn a_later_contender_of_a_smaller_session_does_not_come_first() {
+        let [holder, later] = ["x-9-0000000001", "x-1-0000000002"].map(ZNodeName::new);
+        assert!(holder < later);
+        assert!(later.prefix() < holder.prefix(), "the order before that ticket");
+    }
+
     #[test]
     fn the_order_is_by_signed_number_then_by_prefix_and_names_without_number_come_last() {
         let sorted =

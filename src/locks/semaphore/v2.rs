@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+#[cfg(doc)]
+use crate::locks::shared::count::SharedCount;
 use crate::{
     base::clock,
     error::{Error, LostReason, Result},
@@ -31,7 +33,7 @@ use crate::{
             spec::{Recipe, Spec},
         },
         semaphore::lease::Lease,
-        shared_count::SharedCount,
+        shared::count::SharedCountReader,
     },
 };
 
@@ -112,17 +114,18 @@ impl InterProcessSemaphoreV2 {
         InterProcessSemaphoreV2::with_limit(client, path, Limit::Fixed(max_leases))
     }
 
-    /// A semaphore with as many leases as a shared count says, which the caller has [started](SharedCount::start). A
-    /// change wakes the waiters; a negative count means none. Does no I/O.
+    /// A semaphore with as many leases as a count says: a [`SharedCount`] that the caller has
+    /// [started](SharedCount::start), or a limit of the caller's own. A change wakes the waiters; a negative count means
+    /// none, as a panic of the caller's code does. Does no I/O.
     ///
     /// # Errors
     /// As [`InterProcessSemaphoreV2::new`].
     pub fn with_shared_count(
         client: &CuratorFramework,
         path: &str,
-        count: &SharedCount,
+        count: &(impl SharedCountReader + Clone),
     ) -> Result<InterProcessSemaphoreV2> {
-        InterProcessSemaphoreV2::with_limit(client, path, Limit::Shared(count.clone()))
+        InterProcessSemaphoreV2::with_limit(client, path, Limit::Shared(Arc::new(count.clone())))
     }
 
     fn with_limit(client: &CuratorFramework, path: &str, limit: Limit) -> Result<InterProcessSemaphoreV2> {
@@ -291,8 +294,8 @@ impl InterProcessSemaphoreV2 {
             let Some(held) = self.locks.attempt_lock(Wait { options: &in_queue, ..wait }, None)? else {
                 return Ok(None);
             };
-            let place = QueueHead { queue: &self.locks, held: held.clone() };
-            match self.acquire_leases(count, wait, Some(place))? {
+            let head = QueueHead { queue: &self.locks, held: held.clone() };
+            match self.acquire_leases(count, wait, Some(head))? {
                 Outcome::Granted { held, has_waited } => {
                     self.is_contended.store(has_waited, Ordering::Relaxed);
                     return Ok(Some(held));
@@ -321,19 +324,19 @@ impl InterProcessSemaphoreV2 {
     /// Without a place in the queue it does not wait: nobody may queue, and enough leases have to be free. This never lets
     /// in too many: the znodes are among the first, as many as there are leases, and stay so. It overtakes no contender:
     /// the look shows all that had queued before. If two acquires do it at a time, at most the later one has to go.
-    fn acquire_leases(&self, count: usize, wait: Wait<'_>, place: Option<QueueHead<'_>>) -> Result<Outcome> {
+    fn acquire_leases(&self, count: usize, wait: Wait<'_>, queue_head: Option<QueueHead<'_>>) -> Result<Outcome> {
         let spec = Spec {
             count,
-            waits: place.is_some().then_some(WaitStrategy::WatchParent),
-            must_be_empty: place.is_none().then(|| self.locks.directory().as_str().to_owned()),
-            holds_queue_head: place.is_some(),
+            waits: queue_head.is_some().then_some(WaitStrategy::WatchParent),
+            must_be_empty: queue_head.is_none().then(|| self.locks.directory().as_str().to_owned()),
+            holds_queue_head: queue_head.is_some(),
             looks_first: wait.only_try,
             // The contenders in front are counted, and limited, in the queue's own directory.
             counts: false,
             max_ahead: None,
             ..self.leases.spec(wait)
         };
-        Acquire { limit: Some(&self.limit), place, ..Acquire::new(&self.leases, spec, wait) }.run()
+        Acquire { limit: Some(&self.limit), queue_head, ..Acquire::new(&self.leases, spec, wait) }.run()
     }
 }
 

@@ -10,22 +10,25 @@ use crate::proto::{
 
 impl Response {
     /// Decodes the body of a successful reply to a request with this
-    /// [op code](crate::unversioned::Request::op_code), which alone tells what it holds.
+    /// [op code](crate::unversioned::Request::op_code), which alone tells what it holds. `zxid`: that in the reply's header.
     ///
     /// # Errors
     /// The body is not that of such a reply.
-    pub fn decode(op_code: i32, body: &[u8]) -> Result<Response, ProtoError> {
+    pub fn decode(op_code: i32, zxid: i64, body: &[u8]) -> Result<Response, ProtoError> {
         let mut reader = Reader::new(body);
-        let response = Response::read(op_code, &mut reader)?;
+        let response = Response::read(op_code, zxid, &mut reader)?;
         reader.finish()?;
         Ok(response)
     }
 
-    fn read(op_code: i32, reader: &mut Reader<'_>) -> Result<Response, ProtoError> {
+    fn read(op_code: i32, zxid: i64, reader: &mut Reader<'_>) -> Result<Response, ProtoError> {
         Ok(match op_code {
-            op::CREATE => Response::Created { path: reader.string()?, stat: None },
+            op::CREATE => Response::Created { path: reader.string()?, czxid: zxid },
+            // In a transaction this stat is wrong before ZooKeeper 3.7.2, 3.8.2 and 3.9.0.
             op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL => {
-                Response::Created { path: reader.string()?, stat: Some(Stat::read(reader)?) }
+                let path = reader.string()?;
+                Stat::read(reader)?;
+                Response::Created { path, czxid: zxid }
             }
             op::EXISTS | op::SET_DATA | op::SET_ACL => Response::Stat(Stat::read(reader)?),
             op::GET_DATA => Response::Data { data: reader.buffer()?.to_vec(), stat: Stat::read(reader)? },
@@ -33,7 +36,7 @@ impl Response {
             op::GET_CHILDREN2 => Response::Children { names: reader.strings()?, stat: Some(Stat::read(reader)?) },
             op::GET_ACL => Response::Acl { acl: reader.vector(12, Acl::read)?, stat: Stat::read(reader)? },
             op::SYNC => Response::Synced { path: reader.string()? },
-            op::MULTI => Response::Multi(read_multi(reader)?),
+            op::MULTI => Response::Multi(read_multi(zxid, reader)?),
             op::GET_EPHEMERALS => Response::Ephemerals(reader.strings()?),
             op::WHO_AM_I => Response::WhoAmI(reader.vector(8, |reader| Ok((reader.string()?, reader.string()?)))?),
             // Delete, ping, auth, setWatches, removeWatches, closeSession.
@@ -81,7 +84,7 @@ impl Acl {
 }
 
 /// Results up to the end marker: the reply of a multi carries no count.
-fn read_multi(reader: &mut Reader<'_>) -> Result<Vec<Result<Response, Option<ErrorCode>>>, ProtoError> {
+fn read_multi(zxid: i64, reader: &mut Reader<'_>) -> Result<Vec<Result<Response, Option<ErrorCode>>>, ProtoError> {
     let mut results = Vec::new();
     loop {
         let op_code = reader.i32()?;
@@ -92,7 +95,9 @@ fn read_multi(reader: &mut Reader<'_>) -> Result<Vec<Result<Response, Option<Err
         }
         results.push(match op_code {
             // The server answers containers and TTL znodes as it answers create2.
-            op::CREATE | op::CREATE2 | op::DELETE | op::CHECK | op::SET_DATA => Ok(Response::read(op_code, reader)?),
+            op::CREATE | op::CREATE2 | op::DELETE | op::CHECK | op::SET_DATA => {
+                Ok(Response::read(op_code, zxid, reader)?)
+            }
             op::NONE => Err(match reader.i32()? {
                 0 => None,
                 code => Some(code.into()),

@@ -20,7 +20,7 @@ impl Request {
 
     fn write_body(&self, writer: &mut Writer) {
         match self {
-            Request::Create { path, data, acl, mode, .. } => {
+            Request::Create { path, data, acl, mode } => {
                 writer.string(path);
                 writer.buffer(data);
                 write_acl(writer, acl);
@@ -72,11 +72,10 @@ impl Request {
 
 impl CreateMode {
     /// Containers and TTL znodes need a code of their own: with their flag alone the server makes a plain znode.
-    pub(in crate::proto) fn op_code(self, with_stat: bool) -> i32 {
+    pub(in crate::proto) fn op_code(self) -> i32 {
         match self {
             CreateMode::Container => op::CREATE_CONTAINER,
             CreateMode::PersistentWithTtl(_) | CreateMode::PersistentSequentialWithTtl(_) => op::CREATE_TTL,
-            _ if with_stat => op::CREATE2,
             _ => op::CREATE,
         }
     }

@@ -25,23 +25,17 @@ pub(crate) const KINDS: [i32; 12] = [
 /// Every request that a caller can send, with and without a watch.
 pub(crate) fn requests() -> Vec<Request> {
     let path = || "/locks/one".to_owned();
-    let create = |mode, with_stat| Request::Create {
-        path: path(),
-        data: b"data".to_vec(),
-        acl: Acl::open_unsafe(),
-        mode,
-        with_stat,
-    };
+    let create = |mode| Request::Create { path: path(), data: b"data".to_vec(), acl: Acl::open_unsafe(), mode };
     let multi = vec![
-        create(CreateMode::Ephemeral, false),
+        create(CreateMode::Ephemeral),
         Request::Check { path: path(), version: 0 },
         Request::SetData { path: path(), data: Vec::new(), version: 0 },
         Request::Delete { path: path(), version: -1 },
     ];
     let mut requests = vec![
-        create(CreateMode::EphemeralSequential, true),
-        create(CreateMode::Persistent, false),
-        create(CreateMode::Container, true),
+        create(CreateMode::EphemeralSequential),
+        create(CreateMode::Persistent),
+        create(CreateMode::Container),
         Request::Delete { path: path(), version: -1 },
         Request::SetData { path: path(), data: b"x".to_vec(), version: 3 },
         Request::GetAcl { path: path() },

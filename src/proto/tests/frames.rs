@@ -47,7 +47,7 @@ fn decode(bytes: &[u8]) -> usize {
     let body = decode_header(bytes).map_or(bytes, |(_, body)| body);
     successes += usize::from(ConnectResponse::decode(bytes).is_ok());
     successes += usize::from(Notification::decode(body).is_ok());
-    successes + KINDS.iter().filter(|op_code| Response::decode(**op_code, body).is_ok()).count()
+    successes + KINDS.iter().filter(|op_code| Response::decode(**op_code, 9, body).is_ok()).count()
 }
 
 /// Reads the stream through a buffer, in pieces of this size.

@@ -21,9 +21,9 @@ pub(super) fn decode_request(frame: &[u8]) -> Request {
 
 fn read_request(op_code: i32, reader: &mut Reader<'_>) -> Request {
     match op_code {
-        op::CREATE | op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL => {
+        op::CREATE | op::CREATE_CONTAINER | op::CREATE_TTL => {
             let (path, data, acl, mode) = read_create(op_code, reader);
-            Request::Create { path, data, acl, mode, with_stat: op_code != op::CREATE }
+            Request::Create { path, data, acl, mode }
         }
         op::DELETE => Request::Delete { path: path(reader), version: reader.i32().unwrap() },
         op::EXISTS => Request::Exists { path: path(reader), watch: reader.bool().unwrap() },
@@ -73,10 +73,10 @@ fn read_multi(reader: &mut Reader<'_>) -> Vec<Request> {
 fn read_create(op_code: i32, reader: &mut Reader<'_>) -> (String, Vec<u8>, Vec<Acl>, CreateMode) {
     let (path, data, acl) = (path(reader), data(reader), read_acl(reader));
     let mode = match (op_code, reader.i32().unwrap()) {
-        (op::CREATE | op::CREATE2, 0) => CreateMode::Persistent,
-        (op::CREATE | op::CREATE2, 1) => CreateMode::Ephemeral,
-        (op::CREATE | op::CREATE2, 2) => CreateMode::PersistentSequential,
-        (op::CREATE | op::CREATE2, 3) => CreateMode::EphemeralSequential,
+        (op::CREATE, 0) => CreateMode::Persistent,
+        (op::CREATE, 1) => CreateMode::Ephemeral,
+        (op::CREATE, 2) => CreateMode::PersistentSequential,
+        (op::CREATE, 3) => CreateMode::EphemeralSequential,
         (op::CREATE_CONTAINER, 4) => CreateMode::Container,
         (op::CREATE_TTL, 5) => CreateMode::PersistentWithTtl(reader.i64().unwrap()),
         (op::CREATE_TTL, 6) => CreateMode::PersistentSequentialWithTtl(reader.i64().unwrap()),
@@ -117,9 +117,9 @@ pub(super) fn encode_response(response: &Response) -> (i32, Vec<u8>) {
 fn write_response(writer: &mut Writer, response: &Response) -> i32 {
     match response {
         Response::Done => op::DELETE,
-        Response::Created { path, stat } => {
+        Response::Created { path, .. } => {
             writer.string(path);
-            write_optional(writer, *stat, op::CREATE, op::CREATE2)
+            op::CREATE
         }
         Response::Stat(stat) => write_optional(writer, Some(*stat), op::EXISTS, op::EXISTS),
         Response::Data { data, stat } => {
@@ -165,8 +165,7 @@ fn write_result(writer: &mut Writer, result: &Result<Response, Option<ErrorCode>
     match result {
         Ok(response) => {
             let op_code = match response {
-                Response::Created { stat: None, .. } => op::CREATE,
-                Response::Created { .. } => op::CREATE2,
+                Response::Created { .. } => op::CREATE,
                 Response::Stat(_) => op::SET_DATA,
                 _ => op::DELETE,
             };

@@ -29,7 +29,7 @@ fn stat() -> Stat {
 }
 
 fn decodes_to(op_code: i32, digits: &str, response: Response) {
-    assert_eq!(Response::decode(op_code, &hex(digits)), Ok(response));
+    assert_eq!(Response::decode(op_code, 12, &hex(digits)), Ok(response));
 }
 
 #[test]
@@ -78,16 +78,15 @@ fn header() {
 #[test]
 fn done() {
     decodes_to(op::DELETE, "", Response::Done);
-    assert_eq!(Response::decode(op::DELETE, &[0]), Err(ProtoError::Trailing { left: 1 }));
+    assert_eq!(Response::decode(op::DELETE, 12, &[0]), Err(ProtoError::Trailing { left: 1 }));
 }
 
 #[test]
 fn created() {
-    let path = || "/pc0000000002".to_owned();
+    let created = || Response::Created { path: "/pc0000000002".to_owned(), czxid: 12 };
     let digits = "0000000d 2f706330303030303030303032";
-    decodes_to(op::CREATE, digits, Response::Created { path: path(), stat: None });
-    let created = Response::Created { path: path(), stat: Some(stat()) };
-    decodes_to(op::CREATE2, &format!("{digits} {STAT}"), created);
+    decodes_to(op::CREATE, digits, created());
+    decodes_to(op::CREATE_CONTAINER, &format!("{digits} {STAT}"), created());
 }
 
 #[test]
@@ -136,8 +135,8 @@ fn multi_that_succeeded() {
     );
     let results = vec![
         Ok(Response::Done),
-        Ok(Response::Created { path: "/m1".into(), stat: None }),
-        Ok(Response::Created { path: "/m2".into(), stat: Some(stat()) }),
+        Ok(Response::Created { path: "/m1".into(), czxid: 12 }),
+        Ok(Response::Created { path: "/m2".into(), czxid: 12 }),
         Ok(Response::Stat(stat())),
         Ok(Response::Done),
     ];
@@ -157,7 +156,7 @@ fn multi_that_failed() {
 #[test]
 fn multi_with_an_unknown_operation_is_refused() {
     let unknown = ProtoError::Unexpected { what: "operation in the reply of a multi", value: 4 };
-    assert_eq!(Response::decode(op::MULTI, &hex("00000004 00 00000000")), Err(unknown));
+    assert_eq!(Response::decode(op::MULTI, 12, &hex("00000004 00 00000000")), Err(unknown));
 }
 
 #[test]

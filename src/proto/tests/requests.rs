@@ -14,8 +14,8 @@ fn encodes_to(request: &Request, digits: &str) {
     assert_eq!(&peer::decode_request(&frame), request);
 }
 
-fn create(mode: CreateMode, with_stat: bool) -> Request {
-    Request::Create { path: "/pa".into(), data: b"hi".to_vec(), acl: Acl::open_unsafe(), mode, with_stat }
+fn create(mode: CreateMode) -> Request {
+    Request::Create { path: "/pa".into(), data: b"hi".to_vec(), acl: Acl::open_unsafe(), mode }
 }
 
 /// Path, data and ACL of [`create`].
@@ -44,21 +44,18 @@ fn create_has_a_flag_for_each_mode() {
         (CreateMode::PersistentSequential, "00000002"),
         (CreateMode::EphemeralSequential, "00000003"),
     ] {
-        encodes_to(&create(mode, false), &format!("00000034 00000005 00000001 {CREATE} {flags}"));
-        encodes_to(&create(mode, true), &format!("00000034 00000005 0000000f {CREATE} {flags}"));
+        encodes_to(&create(mode), &format!("00000034 00000005 00000001 {CREATE} {flags}"));
     }
 }
 
 #[test]
 fn containers_and_ttl_znodes_have_op_codes_of_their_own() {
-    for with_stat in [false, true] {
-        let frame = create(CreateMode::Container, with_stat).encode(5);
-        assert_eq!(frame, hex(&format!("00000034 00000005 00000013 {CREATE} 00000004")));
-        let frame = create(CreateMode::PersistentWithTtl(60000), with_stat).encode(5);
-        assert_eq!(frame, hex(&format!("0000003c 00000005 00000015 {CREATE} 00000005 000000000000ea60")));
-        let frame = create(CreateMode::PersistentSequentialWithTtl(60000), with_stat).encode(5);
-        assert_eq!(frame, hex(&format!("0000003c 00000005 00000015 {CREATE} 00000006 000000000000ea60")));
-    }
+    let frame = create(CreateMode::Container).encode(5);
+    assert_eq!(frame, hex(&format!("00000034 00000005 00000013 {CREATE} 00000004")));
+    let frame = create(CreateMode::PersistentWithTtl(60000)).encode(5);
+    assert_eq!(frame, hex(&format!("0000003c 00000005 00000015 {CREATE} 00000005 000000000000ea60")));
+    let frame = create(CreateMode::PersistentSequentialWithTtl(60000)).encode(5);
+    assert_eq!(frame, hex(&format!("0000003c 00000005 00000015 {CREATE} 00000006 000000000000ea60")));
 }
 
 #[test]
@@ -125,19 +122,13 @@ fn multi_ends_with_a_header_of_its_own() {
 
 #[test]
 fn multi() {
-    let create = |path: &str, mode, with_stat| Request::Create {
-        path: path.into(),
-        data: b"m".to_vec(),
-        acl: vec![],
-        mode,
-        with_stat,
-    };
+    let create = |path: &str, mode| Request::Create { path: path.into(), data: b"m".to_vec(), acl: vec![], mode };
     let request = Request::Multi(vec![
         Request::Check { path: "/pa".into(), version: 2 },
-        create("/m1", CreateMode::Persistent, false),
-        create("/m2", CreateMode::Container, true),
-        create("/m3", CreateMode::PersistentWithTtl(1000), true),
-        create("/m4", CreateMode::EphemeralSequential, false),
+        create("/m1", CreateMode::Persistent),
+        create("/m2", CreateMode::Container),
+        create("/m3", CreateMode::PersistentWithTtl(1000)),
+        create("/m4", CreateMode::EphemeralSequential),
         Request::SetData { path: "/m1".into(), data: vec![7], version: 0 },
         Request::Delete { path: "/m1".into(), version: -1 },
     ]);
@@ -209,17 +200,16 @@ fn only_three_requests_leave_watches() {
 }
 
 #[test]
-fn containers_and_ttl_znodes_are_answered_with_a_stat() {
+fn containers_and_ttl_znodes_are_answered_with_a_stat_of_which_the_header_tells_what_counts() {
     for (request, like) in [
-        (create(CreateMode::Ephemeral, false), op::CREATE),
-        (create(CreateMode::Ephemeral, true), op::CREATE2),
-        (create(CreateMode::Container, false), op::CREATE2),
-        (create(CreateMode::PersistentWithTtl(1), false), op::CREATE2),
+        (create(CreateMode::Ephemeral), op::CREATE),
+        (create(CreateMode::Container), op::CREATE2),
+        (create(CreateMode::PersistentWithTtl(1)), op::CREATE2),
     ] {
-        let Ok(Response::Created { stat, .. }) = Response::decode(request.op_code(), &body(like)) else {
+        let Ok(Response::Created { czxid, .. }) = Response::decode(request.op_code(), 77, &body(like)) else {
             panic!("{request:?}");
         };
-        assert_eq!(stat.is_some(), like == op::CREATE2, "{request:?}");
+        assert_eq!(czxid, 77, "{request:?}");
     }
 }
 
@@ -231,14 +221,14 @@ fn debug_shows_lengths_in_place_of_secrets() {
     let connect =
         ConnectRequest { last_zxid_seen: 1, timeout_ms: 2, session_id: 3, password: secret(), read_only: false };
     let shown = [
-        format!("{:?}", Request::Create { path: "/a".into(), data: secret(), acl: acl(), mode, with_stat: true }),
+        format!("{:?}", Request::Create { path: "/a".into(), data: secret(), acl: acl(), mode }),
         format!("{:?}", Request::SetData { path: "/a".into(), data: secret(), version: 1 }),
         format!("{:?}", Request::SetAcl { path: "/a".into(), acl: acl(), version: 1 }),
         format!("{:?}", Request::Auth { scheme: "digest".into(), auth: secret() }),
         format!(
             "{:?}",
             Request::Multi(vec![
-                Request::Create { path: "/a".into(), data: secret(), acl: acl(), mode, with_stat: false },
+                Request::Create { path: "/a".into(), data: secret(), acl: acl(), mode },
                 Request::SetData { path: "/a".into(), data: secret(), version: 1 },
             ])
         ),

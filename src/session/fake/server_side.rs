@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::session::api::SessionConfig;
+use crate::session::{api::SessionConfig, dialect::Dialect};
 
 pub(crate) const DELETE: i32 = 2;
 pub(crate) const EXISTS: i32 = 3;
@@ -31,6 +31,9 @@ pub(crate) fn config() -> SessionConfig {
     SessionConfig {
         hosts: "127.0.0.1:2181".parse().unwrap(),
         addresses: Arc::default(),
+        // The server is not asked what it is.
+        dialect: Some(Dialect::ZooKeeper),
+        successor: Arc::default(),
         session_timeout: Duration::from_secs(12),
         connection_timeout: Duration::from_secs(15),
         authorizations: Vec::new(),

@@ -22,6 +22,7 @@ pub(crate) struct StubSession {
     pub(crate) valid_until: Mutex<Option<Instant>>,
     pub(crate) timeout: Mutex<Duration>,
     pub(crate) ended: AtomicBool,
+    pub(crate) left_behind: Mutex<Option<Instant>>,
     /// Whether requests count as written.
     pub(crate) written: AtomicBool,
     pub(crate) submissions: Mutex<Vec<Submission>>,
@@ -38,6 +39,7 @@ impl StubSession {
             valid_until: Mutex::default(),
             timeout: Mutex::new(Duration::from_secs(20)),
             ended: AtomicBool::new(false),
+            left_behind: Mutex::default(),
             written: AtomicBool::new(true),
             submissions: Mutex::default(),
             withdrawn: Mutex::default(),
@@ -96,6 +98,10 @@ impl Session for StubSession {
 
     fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
+    }
+
+    fn left_behind(&self) -> Option<Instant> {
+        *self.left_behind.lock()
     }
 
     fn update_hosts(&self, _hosts: &ConnectString) {}

@@ -15,7 +15,10 @@ use actions::Action;
 use liveness::{Liveness, Origin, longest_round_trip};
 use watches::Watches;
 
-use super::api::{OnReply, SessionConfig, SessionError, SessionEvent, WatchEvent, Watcher};
+use super::{
+    api::{NOT_ACCEPTED, OnReply, SessionConfig, SessionError, SessionEvent, WatchEvent, Watcher},
+    dialect::{API_VERSION, Abilities, Dialect, FEATURE_FLAGS, questionable},
+};
 use crate::proto::{
     connect::{ConnectRequest, ConnectResponse},
     error::ProtoError,
@@ -38,6 +41,9 @@ const OUTPUT_CHUNK: usize = 64 * 1024;
 
 /// The length in front of a frame, which no frame limit counts.
 const PREFIX: usize = 4;
+
+/// The reason of a server that takes no request without SASL.
+const NOT_ASKED_FOR: &str = "the servers demand it, and this client has no credentials for it: see Builder::sasl()";
 
 /// The handshake has 31 bits for the session timeout, in milliseconds.
 const LONGEST_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
@@ -69,6 +75,8 @@ struct Submitted<C> {
     /// Empty once it is written.
     frame: Vec<u8>,
     op: i32,
+    /// The operation that not every server knows, if it asks for one.
+    questionable: Option<i32>,
     purpose: Purpose<C>,
 }
 
@@ -79,6 +87,8 @@ enum Purpose<C> {
     Heartbeat(Instant),
     /// No caller waits for the reply.
     Housekeeping,
+    /// Its answer tells what kind of server this is.
+    Probe(&'static str),
     /// The last request of the session.
     Close,
 }
@@ -108,6 +118,10 @@ pub(crate) struct Machine<C = OnReply, W = Watcher> {
     in_flight: VecDeque<(i32, Submitted<C>)>,
     watches: Watches<W>,
     liveness: Liveness,
+    /// What the servers know; `None`: they have not told yet.
+    abilities: Option<Abilities>,
+    /// After the end: until when a holder may take its lock for held, if the servers keep the session's znodes.
+    left_behind: Option<Instant>,
 }
 
 impl<C, W: Clone> Machine<C, W> {
@@ -116,6 +130,8 @@ impl<C, W: Clone> Machine<C, W> {
         config.max_frame_size = config.max_frame_size.min(i32::MAX as usize);
         let timeout = config.session_timeout.min(LONGEST_TIMEOUT);
         Machine {
+            abilities: config.dialect.map(Abilities::from),
+            left_behind: None,
             config,
             link: Link::Down,
             fate: Fate::Alive,
@@ -181,6 +197,15 @@ impl<C, W: Clone> Machine<C, W> {
         if self.is_alive() { self.liveness.valid_until() } else { None }
     }
 
+    pub(crate) fn abilities(&self) -> Option<Abilities> {
+        self.abilities
+    }
+
+    /// Until when a holder may take its lock for held, although the session has ended: the servers keep its znodes.
+    pub(crate) fn left_behind(&self) -> Option<Instant> {
+        self.left_behind
+    }
+
     /// Takes a request in. The encoded frame is handed in so that encoding happens outside the lock.
     pub(crate) fn submit(
         &mut self,
@@ -202,7 +227,8 @@ impl<C, W: Clone> Machine<C, W> {
         });
         self.config.counters.requested(request);
         let purpose = Purpose::Caller { completion, watch };
-        self.unsent.push_back(Submitted { ticket, frame, op: request.op_code(), purpose });
+        let questionable = questionable(request);
+        self.unsent.push_back(Submitted { ticket, frame, op: request.op_code(), questionable, purpose });
         ticket
     }
 
@@ -222,7 +248,15 @@ impl<C, W: Clone> Machine<C, W> {
         if is_out_of_place(request) || request.watch_table().is_some() != has_watcher {
             return Err(SessionError::Server(ErrorCode::BadArguments));
         }
-        Ok(())
+        match questionable(request) {
+            Some(operation) if !self.may_know(operation) => Err(SessionError::Server(ErrorCode::Unimplemented)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the server knows the operation, or has yet to tell. One that does not would end the connection.
+    fn may_know(&self, operation: i32) -> bool {
+        self.abilities.is_none_or(|abilities| abilities.knows(operation))
     }
 
     /// The largest request that may go out, without its length.
@@ -252,13 +286,36 @@ impl<C, W: Clone> Machine<C, W> {
         actions.push(Action::DropWatcher(watcher));
         // Without a connection there is no server that holds the watch.
         let (Some(removal), Link::Up { .. }, true) = (removal, self.link, self.is_alive()) else { return };
-        self.queue_own(&removal, Purpose::Housekeeping);
+        // Otherwise the watch lapses: it goes with its znode, or with the connection. What comes of it until then finds no
+        // watcher.
+        if self.may_know(removal.op_code()) {
+            self.queue_own(&removal, Purpose::Housekeeping);
+        }
     }
 
     fn queue_own(&mut self, request: &Request, purpose: Purpose<C>) {
         let ticket = self.take_ticket();
+        let own = self.own(ticket, request, purpose);
+        self.unsent.push_back(own);
+    }
+
+    fn own(&self, ticket: u64, request: &Request, purpose: Purpose<C>) -> Submitted<C> {
         self.config.counters.requested(request);
-        self.unsent.push_back(Submitted { ticket, frame: request.encode(0), op: request.op_code(), purpose });
+        Submitted { ticket, frame: request.encode(0), op: request.op_code(), questionable: None, purpose }
+    }
+
+    /// Asks what the servers know, in front of all that waits for the connection. So every reply to a caller comes after the
+    /// answer, and only a request that is sent before any reply may have to wait for it ([`Machine::is_held_back`]).
+    fn probe(&mut self, path: &'static str) {
+        let request = Request::GetData { path: path.to_owned(), watch: false };
+        // No ticket: those of the queue are in order.
+        let probe = self.own(0, &request, Purpose::Probe(path));
+        self.unsent.push_front(probe);
+    }
+
+    /// Whether a request waits until the server has told whether it knows what it is asked for.
+    fn is_held_back(&self, request: &Submitted<C>) -> bool {
+        request.questionable.is_some() && self.abilities.is_none()
     }
 
     fn take_ticket(&mut self) -> u64 {
@@ -275,7 +332,8 @@ impl<C, W: Clone> Machine<C, W> {
 
     /// Whether there is something to write to the connection.
     pub(crate) fn has_output(&self) -> bool {
-        matches!(self.link, Link::Up { .. }) && !(self.unsent.is_empty() && self.preamble.is_empty())
+        let is_next = || self.unsent.front().is_some_and(|next| !self.is_held_back(next));
+        matches!(self.link, Link::Up { .. }) && (!self.preamble.is_empty() || is_next())
     }
 
     /// Moves the next bytes into `out`, in order: the preamble, then requests up to a limit. From here on they count as
@@ -295,7 +353,7 @@ impl<C, W: Clone> Machine<C, W> {
 
     /// The next request to write, if it belongs to the same piece as the `taken` bytes before it.
     fn next_unsent(&mut self, taken: usize) -> Option<Submitted<C>> {
-        let next = self.unsent.front()?;
+        let next = self.unsent.front().filter(|next| !self.is_held_back(next))?;
         if taken > 0 && taken + next.frame.len() > OUTPUT_CHUNK { None } else { self.unsent.pop_front() }
     }
 
@@ -324,6 +382,25 @@ impl<C, W: Clone> Machine<C, W> {
     /// The id of the session to resume; 0: a new one is wanted.
     fn session_to_resume(&self) -> i64 {
         if self.is_known { self.session_id } else { 0 }
+    }
+
+    /// Whether a server has answered the handshake with another session than the one that was to be resumed. ClickHouse
+    /// Keeper does so (ClickHouse#116690).
+    pub(crate) fn is_replaced_by(&self, response: &ConnectResponse) -> bool {
+        let wanted = self.session_to_resume();
+        let is_session = response.timeout_ms > 0 && response.session_id != 0 && !response.read_only;
+        wanted != 0 && is_session && response.session_id != wanted
+    }
+
+    /// The servers have put another session in the place of this one, and will never resume it. It is over, and its znodes
+    /// stay until it has expired, or the next session has deleted them. `false`: it was over before.
+    pub(crate) fn replaced(&mut self, now: Instant, actions: &mut Vec<Action<C, W>>) -> bool {
+        let was_alive = self.is_alive();
+        if was_alive {
+            self.left_behind = Some(self.valid_until().unwrap_or(now));
+        }
+        self.expired(actions);
+        was_alive
     }
 
     /// A server answered the handshake, which was sent at `sent`.
@@ -367,6 +444,9 @@ impl<C, W: Clone> Machine<C, W> {
         if !self.is_alive() {
             self.queue_own(&Request::CloseSession, Purpose::Close);
             return Ok(());
+        }
+        if self.abilities.is_none() {
+            self.probe(API_VERSION);
         }
         self.queue_auths();
         if resumed {
@@ -446,7 +526,7 @@ impl<C, W: Clone> Machine<C, W> {
             match request.purpose {
                 Purpose::Caller { .. } => self.config.counters.requests_unanswered.count(),
                 Purpose::Heartbeat(_) => is_heartbeat_unanswered = true,
-                Purpose::Housekeeping | Purpose::Close => {}
+                Purpose::Housekeeping | Purpose::Probe(_) | Purpose::Close => {}
             }
             self.fail(request, SessionError::ConnectionLoss(cause.cloned()), actions);
         }
@@ -505,7 +585,7 @@ impl<C, W: Clone> Machine<C, W> {
             XID_SET_WATCHES => Ok(()),
             XID_AUTH => self.auth_answered(header.err, now, actions),
             xid => {
-                self.reply(xid, header.err, body, now, actions)?;
+                self.reply(xid, (header.err, header.zxid), body, now, actions)?;
                 // Only replies move it: in a multi several notifications share one zxid, and a connection may end
                 // between them. And only good ones: with a zxid out of thin air no server would take the session up.
                 self.last_zxid = self.last_zxid.max(header.zxid);
@@ -519,19 +599,41 @@ impl<C, W: Clone> Machine<C, W> {
             return Err(ProtoError::Unexpected { what: "xid of a reply", value: XID_AUTH });
         };
         if err != 0 && self.is_alive() {
-            self.end(SessionError::AuthFailed(scheme.clone()), actions);
-            actions.push(Action::Raise(SessionEvent::AuthFailed(scheme)));
-            // The server hangs up now. To close the session, which may own znodes from before, no credentials are
-            // needed; after a session timeout the servers do it themselves.
-            self.close_at_server(now + self.timeout);
+            self.auth_failed(scheme, NOT_ACCEPTED.to_owned(), now, actions);
         }
         Ok(())
+    }
+
+    /// The credentials of this scheme are not accepted, and are no better the next time.
+    pub(crate) fn auth_failed(
+        &mut self,
+        scheme: String,
+        detail: String,
+        now: Instant,
+        actions: &mut Vec<Action<C, W>>,
+    ) {
+        let error = SessionError::AuthFailed { scheme: scheme.clone(), detail: detail.clone() };
+        if !self.is_alive() {
+            self.end = error;
+            return;
+        }
+        self.end(error, actions);
+        actions.push(Action::Raise(SessionEvent::AuthFailed { scheme, detail }));
+        // The server hangs up now. To close the session, which may own znodes from before, most servers need no
+        // credentials; after a session timeout the servers do it themselves.
+        self.close_at_server(now + self.timeout);
+    }
+
+    /// Whether the next connection begins with SASL. A session whose credentials were not accepted is closed without.
+    #[cfg(feature = "sasl")]
+    pub(crate) fn authenticates(&self) -> bool {
+        !matches!(self.end, SessionError::AuthFailed { .. })
     }
 
     fn reply(
         &mut self,
         xid: i32,
-        err: i32,
+        (err, zxid): (i32, i64),
         body: &[u8],
         now: Instant,
         actions: &mut Vec<Action<C, W>>,
@@ -548,7 +650,7 @@ impl<C, W: Clone> Machine<C, W> {
         };
         let reply = match (err, request.op) {
             // A failed multi has code and body; the body tells which operation failed.
-            (0, op) | (_, op @ op::MULTI) if !body.is_empty() || err == 0 => match Response::decode(op, body) {
+            (0, op) | (_, op @ op::MULTI) if !body.is_empty() || err == 0 => match Response::decode(op, zxid, body) {
                 Ok(response) => Ok(response),
                 Err(error) => {
                     self.in_flight.push_front((xid, request));
@@ -562,6 +664,11 @@ impl<C, W: Clone> Machine<C, W> {
             self.expired(actions);
             return Ok(());
         }
+        if matches!(reply, Err(ErrorCode::SessionClosedRequireSaslAuth)) && self.is_alive() {
+            self.in_flight.push_front((xid, request));
+            self.auth_failed("sasl".to_owned(), NOT_ASKED_FOR.to_owned(), now, actions);
+            return Ok(());
+        }
         self.answered(request, reply, now, actions)
     }
 
@@ -572,6 +679,7 @@ impl<C, W: Clone> Machine<C, W> {
         now: Instant,
         actions: &mut Vec<Action<C, W>>,
     ) -> Result<(), ProtoError> {
+        self.learn(&request, &reply);
         match request.purpose {
             Purpose::Caller { completion, watch } => {
                 if let Some(ticket) = watch {
@@ -590,8 +698,13 @@ impl<C, W: Clone> Machine<C, W> {
                 }
             }
             Purpose::Housekeeping => {}
+            Purpose::Probe(path) if self.is_alive() => self.probed(path, &reply, actions),
+            Purpose::Probe(_) => {}
             Purpose::Close => match reply {
-                Ok(_) | Err(ErrorCode::SessionExpired) => self.fate = Fate::Ended,
+                // Servers that demand SASL refuse the close of a client that is not let in, each time.
+                Ok(_) | Err(ErrorCode::SessionExpired | ErrorCode::SessionClosedRequireSaslAuth) => {
+                    self.fate = Fate::Ended;
+                }
                 // A server that can only read cannot close a session: try another.
                 Err(code) => {
                     return Err(ProtoError::Unexpected {
@@ -602,6 +715,41 @@ impl<C, W: Clone> Machine<C, W> {
             },
         }
         Ok(())
+    }
+
+    /// A server that refuses what not every server knows is not asked for it again.
+    fn learn(&mut self, request: &Submitted<C>, reply: &Result<Response, ErrorCode>) {
+        let code = match reply {
+            Err(code) => *code,
+            Ok(Response::Multi(results)) => match results.iter().find_map(|result| result.as_ref().err().copied()?) {
+                Some(code) => code,
+                None => return,
+            },
+            Ok(_) => return,
+        };
+        let operation = request.questionable.or_else(|| (request.op == op::REMOVE_WATCHES).then_some(request.op));
+        if let (Some(abilities), Some(operation)) = (&mut self.abilities, operation) {
+            abilities.refused(operation, code);
+        }
+    }
+
+    /// The server tells what it knows.
+    fn probed(&mut self, path: &'static str, reply: &Result<Response, ErrorCode>, actions: &mut Vec<Action<C, W>>) {
+        let abilities = match (path, reply) {
+            (API_VERSION, Ok(_)) => return self.probe(FEATURE_FLAGS),
+            (API_VERSION, Err(_)) => Dialect::ZooKeeper.into(),
+            (_, Ok(Response::Data { data, .. })) => Abilities::by_flags(Some(data)),
+            _ => Abilities::by_flags(None),
+        };
+        log::debug!("session {:#x}: the server is {}", self.session_id, abilities.dialect);
+        self.abilities = Some(abilities);
+        let is_known = |unsent: &Submitted<C>| unsent.questionable.is_none_or(|asked| abilities.knows(asked));
+        let (known, unknown) = std::mem::take(&mut self.unsent).into_iter().partition(is_known);
+        self.unsent = known;
+        // None of them leaves a watch.
+        for unsent in VecDeque::into_iter(unknown) {
+            self.fail(unsent, SessionError::Server(ErrorCode::Unimplemented), actions);
+        }
     }
 
     fn book_watch(
@@ -691,6 +839,11 @@ impl<C, W: Clone> Machine<C, W> {
             Fate::Ended => {}
             Fate::Leaving { until: earlier } => self.fate = Fate::Leaving { until: until.min(earlier) },
             Fate::Alive => {
+                let resumes = self.abilities.is_none_or(|known| known.dialect.resumes_sessions());
+                if self.link == Link::Down && !resumes && matches!(error, SessionError::Expired) {
+                    // Nobody can take it up again to close it.
+                    self.left_behind = self.valid_until();
+                }
                 self.end(error, actions);
                 self.close_at_server(until);
             }

@@ -7,6 +7,8 @@ use std::{
 };
 
 use super::shared::{SessionShared, does_not_take};
+#[cfg(feature = "sasl")]
+use crate::session::sasl::{exchange::Exchange, mechanism::Failure};
 use crate::{
     base::{
         channel::{Receiver, Sender},
@@ -15,9 +17,10 @@ use crate::{
     proto::{connect::ConnectResponse, error::ProtoError, frame::FrameBuffer},
     session::{
         servers::{
-            resolver::Names,
+            resolver::Resolver,
             rotation::{NextTry, Rotation},
         },
+        successor::Established,
         transport::{Connection, ReadHalf, WriteHalf, hung_up, invalid_data},
     },
 };
@@ -26,13 +29,25 @@ use crate::{
 /// have no time left.
 pub(super) const LONGEST_READ: Duration = Duration::from_secs(1);
 
-/// The likely reasons of a server that closes the connection instead of answering.
-const HUNG_UP: &str = "the server closed the connection instead of answering the handshake: it does not serve yet or has no \
-                       quorum, has too many connections (maxClientCnxns), or this is its port for TLS";
+/// The likely reasons of a server that does not go on.
+struct ReplyPhase {
+    /// Where it closes the connection instead of answering.
+    hung_up: &'static str,
+    /// Where it says nothing.
+    silent: &'static str,
+}
 
-/// The likely reasons of a server that says nothing.
-const SILENT: &str =
-    "no answer to the handshake: is this the client port of a ZooKeeper server, and does the server run?";
+const HANDSHAKE: ReplyPhase = ReplyPhase {
+    hung_up: "the server closed the connection instead of answering the handshake: it does not serve yet or has no quorum, has \
+              too many connections (maxClientCnxns), or this is its port for TLS",
+    silent: "no answer to the handshake: is this the client port of a ZooKeeper server, and does the server run?",
+};
+
+#[cfg(feature = "sasl")]
+const SASL: ReplyPhase = ReplyPhase {
+    hung_up: "the server closed the connection while the client authenticated itself with SASL",
+    silent: "the server answered the handshake, and then not the client's SASL token",
+};
 
 /// The thread that connects, reads, and keeps the timers.
 pub(super) struct ReaderThread {
@@ -46,9 +61,11 @@ impl ReaderThread {
     pub(super) fn run(&self) {
         let config = &self.shared.config;
         let transport = self.shared.transport.clone();
-        let names = Names::new(Arc::new(move |host, port| transport.resolve(host, port)), config.addresses.clone());
+        let resolver =
+            Resolver::new(Arc::new(move |host, port| transport.resolve(host, port)), config.addresses.clone());
         let hosts = config.hosts.hosts();
-        let mut rotation = Rotation::new(hosts, names, config.connection_timeout, config.session_timeout);
+        let mut rotation = Rotation::new(hosts, resolver, config.connection_timeout, config.session_timeout);
+        self.begin_as_successor(&mut rotation);
         while !self.is_over() {
             if let Some(hosts) = self.shared.new_hosts.lock().take() {
                 rotation.set_hosts(hosts.hosts());
@@ -61,11 +78,12 @@ impl ReaderThread {
                     self.pause(pause);
                 }
                 NextTry::Try { host, address, limit } => match self.connect(&host, address, limit) {
-                    Ok((reader, buffer)) => {
+                    Ok(Some((reader, buffer))) => {
                         let since = clock::now();
                         self.serve(reader, buffer);
                         rotation.connection_ended(clock::since(since));
                     }
+                    Ok(None) => {}
                     Err(error) => {
                         log::debug!("{host} ({address}) does not take the session: {error}");
                         self.disconnected(Some(rotation.errors.refused(&host, address, &error)));
@@ -86,13 +104,28 @@ impl ReaderThread {
         let _ = self.pauses.recv_deadline(leaves_at.map_or(until, |at| until.min(at)));
     }
 
-    /// Connects and shakes hands. The first frames after the handshake may be in the buffer already.
+    /// Begins with the connection that the client's last session has left, if it has left one.
+    fn begin_as_successor(&self, rotation: &mut Rotation) {
+        let left = if self.is_over() { None } else { self.shared.config.successor.take() };
+        let Some((connection, buffer, response, sent)) = left.and_then(Established::take) else { return };
+        let Connection { reader, writer, stream } = connection;
+        self.shared.state.lock().stream = Some(stream);
+        let since = clock::now();
+        match self.connected(writer, response, sent) {
+            Ok(()) => self.serve(reader, buffer),
+            Err(error) => self.disconnected(Some(error)),
+        }
+        rotation.first_connection_ended(clock::since(since));
+    }
+
+    /// Connects and shakes hands. The first frames after the handshake may be in the buffer already. `None`: the session is
+    /// over by that.
     fn connect(
         &self,
         host: &str,
         address: std::net::SocketAddr,
         limit: Duration,
-    ) -> io::Result<(Box<dyn ReadHalf>, FrameBuffer)> {
+    ) -> io::Result<Option<(Box<dyn ReadHalf>, FrameBuffer)>> {
         let deadline = clock::now() + limit;
         let Connection { mut reader, mut writer, stream } =
             self.shared.transport.connect(host, address, limit, &|| self.is_over())?;
@@ -103,40 +136,110 @@ impl ReaderThread {
                 // A handshake would make a session that is never closed.
                 return Err(io::ErrorKind::Interrupted.into());
             }
-            state.stream = Some(stream);
+            state.stream = Some(stream.clone());
             state.machine.connect_request().encode()
         };
-        if writer.write(&request, deadline).map_err(|error| hung_up(error, HUNG_UP))? < request.len() {
+        if writer.write(&request, deadline).map_err(|error| hung_up(error, HANDSHAKE.hung_up))? < request.len() {
             return Err(does_not_take());
         }
         let mut buffer = FrameBuffer::new(self.shared.config.max_frame_size);
-        let response = self.handshake_reply(&mut *reader, &mut buffer, deadline)?;
+        let reply = |frame: &[u8]| ConnectResponse::decode(frame).map_err(no_server);
+        let response = self.first_frame(&mut *reader, &mut buffer, deadline, &HANDSHAKE, reply)?;
         log::debug!("{host} ({address}) answered the handshake with session {:#x}", response.session_id);
+        #[cfg(feature = "sasl")]
+        if response.timeout_ms > 0 {
+            self.authenticate(host, &mut *reader, &mut *writer, &mut buffer, deadline)?;
+        }
+        if self.shared.state.lock().machine.is_replaced_by(&response) {
+            log::warn!(
+                "{host} ({address}) resumes no session, and has given another one: all locks of the old one are lost"
+            );
+            self.replaced(Established::new(Connection { reader, writer, stream }, buffer, response, sent));
+            return Ok(None);
+        }
         self.connected(writer, response, sent)?;
-        Ok((reader, buffer))
+        Ok(Some((reader, buffer)))
     }
 
-    fn handshake_reply(
+    /// The session is over, and leaves its connection to the next one, which begins as soon as the client is told.
+    fn replaced(&self, established: Established) {
+        let successor = &self.shared.config.successor;
+        // The end of this thread shuts down the stream that it finds here.
+        self.shared.state.lock().stream = None;
+        successor.put(established);
+        if !self.shared.input(|machine, actions| machine.replaced(clock::now(), actions)) {
+            // Nobody waits for the next session of a client that is closed.
+            drop(successor.take());
+        }
+    }
+
+    /// Waits for a frame that comes before the session goes on.
+    fn first_frame<T>(
         &self,
         reader: &mut dyn ReadHalf,
         buffer: &mut FrameBuffer,
         deadline: Instant,
-    ) -> io::Result<ConnectResponse> {
+        stage: &ReplyPhase,
+        take: impl Fn(&[u8]) -> io::Result<T>,
+    ) -> io::Result<T> {
         loop {
             if let Some(frame) = buffer.next_frame().map_err(no_server)? {
-                return ConnectResponse::decode(frame).map_err(no_server);
+                return take(frame);
             }
             let now = clock::now();
             if now >= deadline || self.is_over() {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, SILENT));
+                return Err(io::Error::new(io::ErrorKind::TimedOut, stage.silent));
             }
             // In steps, so that a close does not wait for a server that says nothing.
             let timeout = deadline.saturating_duration_since(now).min(Duration::from_millis(100));
-            match reader.read(buffer.space(), timeout).map_err(|error| hung_up(error, HUNG_UP))? {
-                Some(0) => return Err(hung_up(io::ErrorKind::UnexpectedEof.into(), HUNG_UP)),
+            match reader.read(buffer.space(), timeout).map_err(|error| hung_up(error, stage.hung_up))? {
+                Some(0) => return Err(hung_up(io::ErrorKind::UnexpectedEof.into(), stage.hung_up)),
                 Some(count) => buffer.filled(count),
                 None => {}
             }
+        }
+    }
+
+    /// The rounds of SASL, within the time of the handshake. The machine hears nothing of the connection before they are
+    /// over, so that every request, the watches and all other credentials are held back.
+    #[cfg(feature = "sasl")]
+    fn authenticate(
+        &self,
+        host: &str,
+        reader: &mut dyn ReadHalf,
+        writer: &mut dyn WriteHalf,
+        buffer: &mut FrameBuffer,
+        deadline: Instant,
+    ) -> io::Result<()> {
+        let Some(sasl) = &self.shared.sasl else { return Ok(()) };
+        if !self.shared.state.lock().machine.authenticates() {
+            return Ok(());
+        }
+        let begun =
+            sasl.begin(host, deadline, &|| self.is_over()).map_err(|failure| self.not_authenticated(failure))?;
+        let (mut exchange, mut request) = Exchange::begin(begun.0, &begun.1);
+        loop {
+            if writer.write(&request, deadline).map_err(|error| hung_up(error, SASL.hung_up))? < request.len() {
+                return Err(does_not_take());
+            }
+            let reply = self.first_frame(reader, buffer, deadline, &SASL, |frame| Ok(frame.to_vec()))?;
+            match exchange.reply(&reply).map_err(|failure| self.not_authenticated(failure))? {
+                Some(next) => request = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    #[cfg(feature = "sasl")]
+    fn not_authenticated(&self, failure: Failure) -> io::Error {
+        match failure {
+            Failure::Refused(why) => {
+                let (scheme, detail) = ("sasl".to_owned(), why.clone());
+                self.shared.input(|machine, actions| machine.auth_failed(scheme, detail, clock::now(), actions));
+                io::Error::new(io::ErrorKind::PermissionDenied, why)
+            }
+            Failure::Protocol(why) => invalid_data(why),
+            Failure::NotNow(why) => io::Error::new(io::ErrorKind::TimedOut, why),
         }
     }
 

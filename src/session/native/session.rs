@@ -13,8 +13,8 @@ use super::{
     reader::ReaderThread,
     shared::{Guarded, SessionShared, millis},
 };
-#[cfg(feature = "tls")]
-use crate::session::transport::tls::Tls;
+#[cfg(feature = "sasl")]
+use crate::session::sasl::mechanism::Authenticator;
 use crate::{
     base::{
         channel::{RecvTimeoutError, TryRecvError, bounded},
@@ -25,6 +25,7 @@ use crate::{
     error::Result,
     session::{
         api::{Session, SessionConfig, SessionError, SessionFactory, SessionObserver, Submission, Ticket},
+        dialect::Dialect,
         machine::Machine,
         servers::connect_string::ConnectString,
         transport::{Transport, tcp::Tcp},
@@ -47,14 +48,14 @@ const LEAVE_TIME: Duration = Duration::from_secs(1);
 /// Observer and watchers are called without a lock, in the order of the actions of one input. The reader thread carries
 /// out the actions of a read before it reads on, so all that the servers bring about, session events too, comes in the
 /// order in which it happened.
-pub(crate) struct NativeSession {
+pub(super) struct NativeSession {
     shared: Arc<SessionShared>,
 }
 
 impl NativeSession {
-    pub(crate) fn open(
+    pub(super) fn open(
         config: &SessionConfig,
-        transport: Arc<dyn Transport>,
+        factory: &NativeSessions,
         observer: SessionObserver,
     ) -> Result<Arc<dyn Session>> {
         let (wake, pauses) = bounded(1);
@@ -64,7 +65,9 @@ impl NativeSession {
         let timeout_ms = AtomicU64::new(millis(machine.timeout()));
         let shared = Arc::new(SessionShared {
             config: config.clone(),
-            transport,
+            transport: factory.transport.clone(),
+            #[cfg(feature = "sasl")]
+            sasl: factory.sasl.clone(),
             observer,
             state: Mutex::new(Guarded { machine, writing: false, stream: None }),
             writer: Mutex::new(None),
@@ -78,6 +81,7 @@ impl NativeSession {
             connection: AtomicU64::new(0),
             valid_until: AtomicU64::new(0),
             ended: AtomicBool::new(false),
+            left_behind: AtomicU64::new(0),
         });
         let reader = ReaderThread { shared: shared.clone(), pauses, _alive: alive };
         spawn("zk-session", move || reader.run())?;
@@ -101,15 +105,37 @@ pub struct NativeSessionFactory;
 
 impl SessionFactory for NativeSessionFactory {
     fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
-        NativeSession::open(config, Arc::new(Tcp), observer)
+        NativeSessions::default().open(config, observer)
     }
 }
 
-/// Opens sessions whose connections are encrypted.
-#[cfg(feature = "tls")]
-impl SessionFactory for Tls {
+/// Opens sessions whose connections are encrypted, or authenticated.
+pub(crate) struct NativeSessions {
+    pub(crate) transport: Arc<dyn Transport>,
+    #[cfg(feature = "sasl")]
+    pub(crate) sasl: Option<Arc<dyn Authenticator>>,
+}
+
+impl NativeSessions {
+    /// Without SASL.
+    pub(crate) fn over(transport: Arc<dyn Transport>) -> NativeSessions {
+        NativeSessions {
+            transport,
+            #[cfg(feature = "sasl")]
+            sasl: None,
+        }
+    }
+}
+
+impl Default for NativeSessions {
+    fn default() -> NativeSessions {
+        NativeSessions::over(Arc::new(Tcp))
+    }
+}
+
+impl SessionFactory for NativeSessions {
     fn open(&self, config: &SessionConfig, observer: SessionObserver) -> Result<Arc<dyn Session>> {
-        NativeSession::open(config, Arc::new(self.clone()), observer)
+        NativeSession::open(config, self, observer)
     }
 }
 
@@ -164,10 +190,19 @@ impl Session for NativeSession {
     }
 
     fn valid_until(&self) -> Option<Instant> {
-        match self.shared.valid_until.load(Ordering::Acquire) {
-            0 => None,
-            nanos => Some(self.shared.born + Duration::from_nanos(nanos)),
-        }
+        self.shared.moment(&self.shared.valid_until)
+    }
+
+    fn left_behind(&self) -> Option<Instant> {
+        self.shared.moment(&self.shared.left_behind)
+    }
+
+    fn dialect(&self) -> Option<Dialect> {
+        self.shared.state.lock().machine.abilities().map(|known| known.dialect)
+    }
+
+    fn has_containers(&self) -> bool {
+        self.shared.state.lock().machine.abilities().is_none_or(|known| known.has_containers)
     }
 
     fn last_error(&self) -> Option<Arc<io::Error>> {

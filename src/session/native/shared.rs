@@ -10,6 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+#[cfg(feature = "sasl")]
+use crate::session::sasl::mechanism::Authenticator;
 use crate::{
     base::{
         channel::{Receiver, Sender},
@@ -44,6 +46,8 @@ pub(super) struct Guarded {
 pub(super) struct SessionShared {
     pub(super) config: SessionConfig,
     pub(super) transport: Arc<dyn Transport>,
+    #[cfg(feature = "sasl")]
+    pub(super) sasl: Option<Arc<dyn Authenticator>>,
     pub(super) observer: SessionObserver,
     pub(super) state: Mutex<Guarded>,
     /// The number of the connection, and its half for writing.
@@ -64,6 +68,8 @@ pub(super) struct SessionShared {
     /// Nanoseconds since `born`; 0 for none.
     pub(super) valid_until: AtomicU64,
     pub(super) ended: AtomicBool,
+    /// Nanoseconds since `born`; 0: the session has taken its znodes with it, or has not ended.
+    pub(super) left_behind: AtomicU64,
 }
 
 impl Guarded {
@@ -99,6 +105,14 @@ impl SessionShared {
         result
     }
 
+    /// One of the published moments.
+    pub(super) fn moment(&self, published: &AtomicU64) -> Option<Instant> {
+        match published.load(Ordering::Acquire) {
+            0 => None,
+            nanos => Some(self.born + Duration::from_nanos(nanos)),
+        }
+    }
+
     /// Copies the values that are read without the lock.
     fn publish(&self, machine: &Machine) {
         let nanos = |at: Instant| u64::try_from(at.saturating_duration_since(self.born).as_nanos()).unwrap_or(u64::MAX);
@@ -107,6 +121,8 @@ impl SessionShared {
         self.timeout_ms.store(millis(machine.timeout()), Ordering::Release);
         self.connection.store(if is_alive { machine.connection() } else { 0 }, Ordering::Release);
         self.valid_until.store(valid_until, Ordering::Release);
+        // Before the end, so that nobody takes the znodes for gone.
+        self.left_behind.store(machine.left_behind().map_or(0, |at| nanos(at).max(1)), Ordering::Release);
         self.ended.store(!is_alive, Ordering::Release);
     }
 

@@ -54,8 +54,8 @@ impl KnownAddresses {
     }
 }
 
-/// The session's knowledge of names, and the look-ups under way.
-pub(crate) struct Names {
+/// The look-ups of a session: host names to addresses.
+pub(crate) struct Resolver {
     resolve: Resolve,
     /// One for each name at most, on a thread of its own.
     under_way: HashMap<(String, u16), LookUp>,
@@ -68,9 +68,9 @@ struct LookUp {
     answer: Receiver<io::Result<Vec<SocketAddr>>>,
 }
 
-impl Names {
-    pub(crate) fn new(resolve: Resolve, known: Arc<KnownAddresses>) -> Names {
-        Names { resolve, under_way: HashMap::default(), known }
+impl Resolver {
+    pub(crate) fn new(resolve: Resolve, known: Arc<KnownAddresses>) -> Resolver {
+        Resolver { resolve, under_way: HashMap::default(), known }
     }
 
     /// The current addresses of the servers, or if they do not come in time, the last known ones. Notes which names have
@@ -157,12 +157,12 @@ mod tests {
         names.iter().map(|name| ((*name).to_owned(), 7)).collect()
     }
 
-    fn names(resolve: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Names {
-        Names::new(Arc::new(resolve), Arc::default())
+    fn resolver(resolve: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Resolver {
+        Resolver::new(Arc::new(resolve), Arc::default())
     }
 
-    fn found(names: &mut Names, hosts: &[(String, u16)]) -> Vec<String> {
-        names
+    fn found(resolver: &mut Resolver, hosts: &[(String, u16)]) -> Vec<String> {
+        resolver
             .look_up(hosts, &mut ConnectErrors::default())
             .into_iter()
             .map(|(name, address)| format!("{name}={address}"))
@@ -171,9 +171,9 @@ mod tests {
 
     #[test]
     fn addresses_need_no_look_up() {
-        let mut names = names(|name, _| panic!("{name} is looked up"));
+        let mut resolver = resolver(|name, _| panic!("{name} is looked up"));
         let hosts = hosts(&["127.0.0.1", "::1"]);
-        assert_eq!(found(&mut names, &hosts), ["127.0.0.1=127.0.0.1:7", "::1=[::1]:7"]);
+        assert_eq!(found(&mut resolver, &hosts), ["127.0.0.1=127.0.0.1:7", "::1=[::1]:7"]);
     }
 
     #[test]
@@ -182,7 +182,7 @@ mod tests {
         let (answers, gate) = crate::base::channel::unbounded::<()>();
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
-        let mut names = names(move |name, port| {
+        let mut resolver = resolver(move |name, port| {
             if name == "slow" {
                 count.fetch_add(1, Ordering::SeqCst);
                 let _ = gate.recv();
@@ -191,16 +191,16 @@ mod tests {
         });
         let hosts = hosts(&["slow", "fast"]);
         let begin = clock::now();
-        assert_eq!(found(&mut names, &hosts), ["fast=127.0.0.9:7"]);
+        assert_eq!(found(&mut resolver, &hosts), ["fast=127.0.0.9:7"]);
         machine.assert_at_most("one round", since(begin), LOOK_UP_LIMIT + Duration::from_millis(500));
         let begin = clock::now();
         for _ in 0..5 {
-            assert_eq!(found(&mut names, &hosts), ["fast=127.0.0.9:7"]);
+            assert_eq!(found(&mut resolver, &hosts), ["fast=127.0.0.9:7"]);
         }
         machine.assert_at_most("five rounds without a wait", since(begin), LOOK_UP_LIMIT);
         assert_eq!(asked.load(Ordering::SeqCst), 1);
         drop(answers);
-        while found(&mut names, &hosts).len() < 2 {
+        while found(&mut resolver, &hosts).len() < 2 {
             std::thread::yield_now();
         }
     }
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn the_last_answer_serves_while_there_is_no_other() {
         let asked = AtomicUsize::new(0);
-        let mut names = names(move |_, port| match asked.fetch_add(1, Ordering::SeqCst) {
+        let mut resolver = resolver(move |_, port| match asked.fetch_add(1, Ordering::SeqCst) {
             0 => Ok(vec![SocketAddr::new([127, 0, 0, 1].into(), port)]),
             1 => Err(io::ErrorKind::NotFound.into()),
             2 => panic!("a bug in a resolver"),
@@ -217,11 +217,11 @@ mod tests {
         });
         let hosts = hosts(&["zk"]);
         for _ in 0..4 {
-            assert_eq!(found(&mut names, &hosts), ["zk=127.0.0.1:7"]);
+            assert_eq!(found(&mut resolver, &hosts), ["zk=127.0.0.1:7"]);
         }
-        assert_eq!(found(&mut names, &hosts), ["zk=127.0.0.2:7"]);
-        names.retain(&[]);
-        assert!(names.known.0.lock().is_empty());
+        assert_eq!(found(&mut resolver, &hosts), ["zk=127.0.0.2:7"]);
+        resolver.retain(&[]);
+        assert!(resolver.known.0.lock().is_empty());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, time::Duration};
 
-use super::{connect_errors::ConnectErrors, resolver::Names};
+use super::{connect_errors::ConnectErrors, resolver::Resolver};
 
 /// A first attempt gets no more than this, so that a dead server does not hold up the living ones.
 const FIRST_LIMIT: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ pub(crate) enum NextTry {
 /// The round robin over the servers.
 pub(crate) struct Rotation {
     hosts: Vec<(String, u16)>,
-    names: Names,
+    resolver: Resolver,
     next_host: usize,
     round: Vec<(String, SocketAddr)>,
     /// How many addresses the last round had.
@@ -46,14 +46,14 @@ impl Rotation {
     /// `connection_timeout` bounds one attempt; so does the session timeout, shared among the servers.
     pub(crate) fn new(
         hosts: &[(String, u16)],
-        names: Names,
+        resolver: Resolver,
         connection_timeout: Duration,
         session_timeout: Duration,
     ) -> Self {
         let longest = connection_timeout.min(session_timeout);
         let mut rotation = Rotation {
             hosts: Vec::new(),
-            names,
+            resolver,
             next_host: 0,
             round: Vec::new(),
             addresses: 1,
@@ -70,7 +70,7 @@ impl Rotation {
     pub(crate) fn set_hosts(&mut self, hosts: &[(String, u16)]) {
         self.hosts = hosts.to_vec();
         fastrand::shuffle(&mut self.hosts);
-        self.names.retain(hosts);
+        self.resolver.retain(hosts);
         self.next_host = 0;
         self.round.clear();
         self.in_round = false;
@@ -102,7 +102,7 @@ impl Rotation {
 
     fn begin_round(&mut self) {
         let (later, sooner) = self.hosts.split_at(self.next_host.min(self.hosts.len()));
-        let mut round = self.names.look_up(&[sooner, later].concat(), &mut self.errors);
+        let mut round = self.resolver.look_up(&[sooner, later].concat(), &mut self.errors);
         self.next_host = (self.next_host + 1) % self.hosts.len().max(1);
         self.addresses = round.len();
         round.reverse();
@@ -120,6 +120,12 @@ impl Rotation {
         let most = share.max(FIRST_LIMIT).min(self.longest);
         let limit = share.min(FIRST_LIMIT).saturating_mul(1 << self.failed_rounds.min(16)).min(most);
         if is_last && self.failed_rounds >= SEVERAL { limit.max(self.longest / 3 * 2) } else { limit }
+    }
+
+    /// A connection has ended that was there from the begin, and lasted for that long. Servers that give another session each
+    /// time, and soon hang up, must not have one opened after the other without a pause.
+    pub(crate) fn first_connection_ended(&mut self, lasted: Duration) {
+        self.in_round = lasted < LASTING;
     }
 
     /// A server accepted the session, and the connection ended after that time. The servers left in the round come
@@ -142,11 +148,11 @@ mod tests {
 
     fn rotation(hosts: usize) -> Rotation {
         let hosts: Vec<_> = (0..hosts).map(|k| (format!("127.0.0.{}", k + 1), 2181)).collect();
-        Rotation::new(&hosts, names(), Duration::from_secs(15), Duration::from_secs(60))
+        Rotation::new(&hosts, resolver(), Duration::from_secs(15), Duration::from_secs(60))
     }
 
-    fn names() -> Names {
-        Names::new(Arc::new(|_, _| Err(io::ErrorKind::NotFound.into())), Arc::default())
+    fn resolver() -> Resolver {
+        Resolver::new(Arc::new(|_, _| Err(io::ErrorKind::NotFound.into())), Arc::default())
     }
 
     fn address(step: &NextTry) -> SocketAddr {
@@ -227,7 +233,7 @@ mod tests {
     #[test]
     fn a_name_that_does_not_resolve_is_a_pause_and_no_spin() {
         let hosts = [("no.such.host.invalid".into(), 2181)];
-        let mut rotation = Rotation::new(&hosts, names(), Duration::from_secs(1), Duration::from_secs(3));
+        let mut rotation = Rotation::new(&hosts, resolver(), Duration::from_secs(1), Duration::from_secs(3));
         assert!(matches!(rotation.step(), NextTry::Pause(_)));
         assert!(matches!(rotation.step(), NextTry::Pause(_)));
     }

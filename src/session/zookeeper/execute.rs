@@ -13,14 +13,16 @@ use crate::{
     session::api::SessionError,
 };
 
-/// Carries out a request, except for `sync`. Blocks as long as the package does.
+/// Carries out a request, except for `sync`. Blocks as long as the package does. `owner`: the session that owns the ephemeral
+/// znode which the request has made.
 pub(super) fn execute(
     handle: &ZooKeeper,
     request: &Request,
     on_event: Option<impl Watcher + 'static>,
+    owner: &mut i64,
 ) -> ZkResult<Response> {
     match request {
-        Request::Create { path, data, acl, mode, with_stat } => {
+        Request::Create { path, data, acl, mode } => {
             let zk_mode = match *mode {
                 // With its own mode for containers the package makes a plain znode too, and does not say so.
                 CreateMode::Persistent | CreateMode::Container => ZkMode::Persistent,
@@ -30,9 +32,14 @@ pub(super) fn execute(
                 _ => return Err(ZkError::Unimplemented),
             };
             let path = handle.create(path, data.to_vec(), acl.iter().map(zk_acl).collect(), zk_mode)?;
+            if !mode.is_ephemeral() {
+                // The package does not hand out the zxid of a reply, and a persistent znode may have been replaced meanwhile.
+                return Ok(Response::Created { path, czxid: 0 });
+            }
             // Created, but nothing is known about it: that is an unknown outcome.
-            let stat = if *with_stat { Some(stat(handle, &path).map_err(|_| ZkError::ConnectionLoss)?) } else { None };
-            Ok(Response::Created { path, stat })
+            let stat = stat(handle, &path).map_err(|_| ZkError::ConnectionLoss)?;
+            *owner = stat.ephemeral_owner;
+            Ok(Response::Created { path, czxid: stat.czxid })
         }
         Request::Delete { path, version } => handle.delete(path, any(*version)).map(|()| Response::Done),
         Request::Exists { path, .. } => {

@@ -73,13 +73,13 @@ mod tests {
 
     fn create(path: &str) -> Request {
         let mode = CreateMode::EphemeralSequential;
-        Request::Create { path: path.into(), data: Vec::new(), acl: Vec::new(), mode, with_stat: true }
+        Request::Create { path: path.into(), data: Vec::new(), acl: Vec::new(), mode }
     }
 
     #[test]
     fn what_was_created_is_left_until_it_is_deleted() {
         let mut leftovers = Leftovers::default();
-        let created = Ok(Response::Created { path: "/a/x-0000000001".into(), stat: None });
+        let created = Ok(Response::Created { path: "/a/x-0000000001".into(), czxid: 1 });
         leftovers.executed(&create("/a/x-"), &created);
         leftovers.executed(&create("/a/y-"), &Err(ZkError::ConnectionLoss));
         leftovers.executed(&create("/a/z-"), &Err(ZkError::NoAuth));
@@ -108,7 +108,7 @@ mod tests {
         let mut leftovers = Leftovers::default();
         leftovers.executed(&create("/a/x-"), &Err(ZkError::ConnectionLoss));
         let second = "/a/x-0000000002";
-        leftovers.executed(&create("/a/x-"), &Ok(Response::Created { path: second.into(), stat: None }));
+        leftovers.executed(&create("/a/x-"), &Ok(Response::Created { path: second.into(), czxid: 1 }));
         leftovers.executed(&Request::Delete { path: second.into(), version: -1 }, &Ok(Response::Done));
         assert_eq!((leftovers.nodes.len(), leftovers.doubts.len()), (0, 1));
     }

@@ -17,7 +17,7 @@ use crate::{
     base::panics::caught,
     proto::{request::Request, response::Response, types::EventType},
     session::{
-        api::{SessionError, SessionEvent},
+        api::{NOT_ACCEPTED, SessionError, SessionEvent},
         machine::{
             actions::Action,
             liveness::{Origin, longest_round_trip},
@@ -127,8 +127,9 @@ impl Worker {
         for (scheme, auth) in &self.shared.config.authorizations {
             match guarded(|| zookeeper.add_auth(scheme, auth.clone())) {
                 Err(ZkError::AuthFailed) => {
-                    let error = SessionError::AuthFailed(scheme.clone());
-                    self.shared.end(error, Some(SessionEvent::AuthFailed(scheme.clone())));
+                    let (scheme, detail) = (scheme.clone(), NOT_ACCEPTED.to_owned());
+                    let error = SessionError::AuthFailed { scheme: scheme.clone(), detail: detail.clone() };
+                    self.shared.end(error, Some(SessionEvent::AuthFailed { scheme, detail }));
                     return Ok(());
                 }
                 result => result.map_err(io::Error::other)?,
@@ -219,14 +220,8 @@ impl Worker {
                 (owner, _) = self.prove(&zookeeper)?;
                 Ok(Response::Synced { path: path.clone() })
             }
-            request => execute(&zookeeper, request, on_event),
+            request => execute(&zookeeper, request, on_event, &mut owner),
         });
-        // The stat is that of a second request: where a persistent znode was replaced meanwhile, it is of somebody's own.
-        if let (Request::Create { mode, .. }, Ok(Response::Created { stat: Some(stat), .. })) = (request, &result)
-            && mode.is_ephemeral()
-        {
-            owner = stat.ephemeral_owner;
-        }
         // The package did not understand the answer, and the znode may be there.
         let result = match (request, result) {
             (Request::Create { .. }, Err(ZkError::MarshallingError)) => Err(ZkError::ConnectionLoss),

@@ -5,8 +5,8 @@ use std::{
     time::Duration,
 };
 
-use super::scene::{Came, Servers};
-use crate::sim::ensemble::{ConnId, Ensemble, EnsembleConfig, Output};
+use super::scene::{Came, Servers, named};
+use crate::sim::ensemble::{ConnId, Ensemble, EnsembleConfig, Output, faults::Isolated};
 
 #[derive(Debug, Default)]
 struct Stream {
@@ -27,6 +27,11 @@ impl Model {
         Model { ensemble, now: Duration::ZERO, conns: Vec::new(), streams: BTreeMap::new() }
     }
 
+    fn server(&self, at: &str) -> usize {
+        let leader = self.ensemble.leader().unwrap();
+        named(at, leader, self.ensemble.servers())
+    }
+
     fn deliver(&mut self, out: Vec<Output>) {
         for output in out {
             match output {
@@ -34,6 +39,16 @@ impl Model {
                 Output::Close { conn } => self.streams.get_mut(&conn).unwrap().has_ended = true,
             }
         }
+    }
+
+    /// Goes on to what happens next. `false`: nothing happens by then.
+    fn step(&mut self, end: Duration) -> bool {
+        let Some(wake) = self.ensemble.next_wake().filter(|wake| *wake <= end) else { return false };
+        self.now = wake.max(self.now);
+        let mut out = Vec::new();
+        self.ensemble.tick(self.now, &mut out);
+        self.deliver(out);
+        true
     }
 
     fn frame(&mut self, conn: usize) -> Option<Came> {
@@ -49,14 +64,7 @@ impl Model {
 
 impl Servers for Model {
     fn connect(&mut self, at: &str) -> usize {
-        let leader = self.ensemble.leader().unwrap();
-        let followers: Vec<usize> = (0..self.ensemble.servers()).filter(|server| *server != leader).collect();
-        let server = match at {
-            "leader" => leader,
-            "follower" => followers[0],
-            "other" => followers[1],
-            number => number.parse().unwrap(),
-        };
+        let server = self.server(at);
         let conn = self.ensemble.connect(server, self.now).unwrap();
         self.streams.insert(conn, Stream::default());
         self.conns.push(conn);
@@ -78,14 +86,8 @@ impl Servers for Model {
             if let Some(came) = self.frame(conn) {
                 return came;
             }
-            match self.ensemble.next_wake().filter(|wake| *wake <= deadline) {
-                Some(wake) => {
-                    self.now = wake.max(self.now);
-                    let mut out = Vec::new();
-                    self.ensemble.tick(self.now, &mut out);
-                    self.deliver(out);
-                }
-                None => return Came::Nothing,
+            if !self.step(deadline) {
+                return Came::Nothing;
             }
         }
     }
@@ -94,5 +96,20 @@ impl Servers for Model {
         let mut out = Vec::new();
         self.ensemble.disconnected(self.conns[conn], self.now, &mut out);
         self.deliver(out);
+    }
+
+    fn cut_off(&mut self, at: &str) {
+        let server = self.server(at);
+        self.ensemble.isolate(server, Isolated::Both, self.now);
+    }
+
+    fn now(&self) -> Duration {
+        self.now
+    }
+
+    fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.step(end) {}
+        self.now = end;
     }
 }

@@ -2,52 +2,49 @@
 
 use std::{
     io::{ErrorKind, Read, Write},
-    net::TcpStream,
+    net::{Shutdown, TcpStream},
+    thread,
     time::{Duration, Instant},
 };
 
-use super::scene::{Came, Servers};
+use super::scene::{Came, Servers, named};
 use crate::testing::{TestingCluster, TestingServer};
 
 /// One server, or several.
 pub(super) enum Real {
-    Alone(TestingServer),
+    Alone(Box<TestingServer>),
     Cluster(TestingCluster),
 }
 
 pub(super) struct Streams<'a> {
     servers: &'a Real,
     streams: Vec<TcpStream>,
+    begin: Instant,
 }
 
 impl<'a> Streams<'a> {
     pub(super) fn new(servers: &'a Real) -> Self {
-        Streams { servers, streams: Vec::new() }
+        Streams { servers, streams: Vec::new(), begin: Instant::now() }
     }
 }
 
 impl Real {
-    fn address(&self, at: &str) -> String {
+    fn server(&self, at: &str) -> &TestingServer {
         match self {
-            Real::Alone(server) => server.connect_string(),
-            Real::Cluster(cluster) => {
-                let leader = cluster.wait_for_leader(Duration::from_secs(60)).unwrap();
-                let followers: Vec<usize> = (0..cluster.servers().len()).filter(|server| *server != leader).collect();
-                let server = match at {
-                    "leader" => leader,
-                    "follower" => followers[0],
-                    "other" => followers[1],
-                    number => number.parse().unwrap(),
-                };
-                cluster.servers()[server].connect_string()
-            }
+            Real::Alone(server) => server,
+            Real::Cluster(cluster) => &cluster.servers()[number(cluster, at)],
         }
     }
 }
 
+fn number(cluster: &TestingCluster, at: &str) -> usize {
+    let leader = cluster.wait_for_leader(Duration::from_secs(60)).unwrap();
+    named(at, leader, cluster.servers().len())
+}
+
 impl Servers for Streams<'_> {
     fn connect(&mut self, at: &str) -> usize {
-        let stream = TcpStream::connect(self.servers.address(at)).unwrap();
+        let stream = TcpStream::connect(self.servers.server(at).connect_string()).unwrap();
         stream.set_nodelay(true).unwrap();
         self.streams.push(stream);
         self.streams.len() - 1
@@ -74,7 +71,20 @@ impl Servers for Streams<'_> {
     }
 
     fn hang_up(&mut self, conn: usize) {
-        let _ = self.streams[conn].shutdown(std::net::Shutdown::Both);
+        let _ = self.streams[conn].shutdown(Shutdown::Both);
+    }
+
+    fn cut_off(&mut self, at: &str) {
+        let Real::Cluster(cluster) = self.servers else { panic!("one server is nothing to cut") };
+        cluster.sever(number(cluster, at)).unwrap();
+    }
+
+    fn now(&self) -> Duration {
+        self.begin.elapsed()
+    }
+
+    fn pass(&mut self, time: Duration) {
+        thread::sleep(time);
     }
 }
 

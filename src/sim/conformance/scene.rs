@@ -33,6 +33,23 @@ pub(super) trait Servers {
     fn write(&mut self, conn: usize, bytes: &[u8]);
     fn read(&mut self, conn: usize, patience: Duration) -> Came;
     fn hang_up(&mut self, conn: usize);
+    /// Cuts a server off from the others, not from its clients.
+    fn cut_off(&mut self, at: &str);
+    /// Since some moment.
+    fn now(&self) -> Duration;
+    /// Lets time pass.
+    fn pass(&mut self, time: Duration);
+}
+
+/// The server that a row calls so.
+pub(super) fn named(at: &str, leader: usize, servers: usize) -> usize {
+    let mut followers = (0..servers).filter(|server| *server != leader);
+    match at {
+        "leader" => leader,
+        "follower" => followers.next().unwrap(),
+        "other" => followers.nth(1).unwrap(),
+        number => number.parse().unwrap(),
+    }
 }
 
 /// What the row's names stand for on the wire.
@@ -111,10 +128,16 @@ impl<'a, S: Servers> Scene<'a, S> {
         for name in &names {
             self.step(name, &Step::Events);
         }
+        let mut closed = Vec::new();
         for name in &names {
-            if self.clients[name].is_open {
-                self.ask(name, &["close".into()]);
+            let Client { session, is_open, .. } = self.clients[name];
+            match is_open {
+                // The end of the session ends all of its connections.
+                true if closed.contains(&session) => self.await_one(name),
+                true => self.ask(name, &["close".into()]),
+                false => continue,
             }
+            closed.push(session);
         }
         self.ask("director", &["close".into()]);
         for name in names.iter().map(String::as_str).chain(["director"]).collect::<Vec<_>>() {
@@ -248,7 +271,7 @@ impl<'a, S: Servers> Scene<'a, S> {
         let place = client.asked.iter().position(|(xid, _)| *xid == header.xid);
         let op_code = place.and_then(|place| client.asked.remove(place)).map_or(0, |(_, op_code)| op_code);
         let what = match header.err {
-            0 => self.body(op_code, body),
+            0 => self.body(op_code, header.zxid, body),
             code => format!("error {code}, {} bytes", body.len()),
         };
         let (xid, zxid) = (header.xid, self.zxid(header.zxid));
@@ -264,20 +287,31 @@ impl<'a, S: Servers> Scene<'a, S> {
         if zxid <= 0 { zxid.to_string() } else { format!("{:+}", zxid - self.names.base) }
     }
 
-    fn body(&self, op_code: i32, body: &[u8]) -> String {
+    fn body(&self, op_code: i32, zxid: i64, body: &[u8]) -> String {
         if matches!(op_code, 17 | script::SET_WATCHES2 | op::CHECK) {
             return format!("done, {} bytes", body.len());
         }
-        match Response::decode(op_code, body) {
-            Ok(response) => self.response(&response),
+        match Response::decode(op_code, zxid, body) {
+            Ok(response) => self.response(&response) + &self.stat_of_create(op_code, body),
             Err(error) => format!("{error} in {body:?}"),
+        }
+    }
+
+    /// The stat behind the path of a created znode, which no client needs.
+    fn stat_of_create(&self, op_code: i32, body: &[u8]) -> String {
+        const STAT: usize = 68;
+        let has_stat = matches!(op_code, op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL);
+        let stat = body.len().checked_sub(STAT).filter(|_| has_stat).and_then(|at| body.get(at..));
+        match stat.map(|stat| Response::decode(op::EXISTS, 0, stat)) {
+            Some(Ok(Response::Stat(stat))) => format!(" {}", self.stat(&stat)),
+            _ => String::new(),
         }
     }
 
     fn response(&self, response: &Response) -> String {
         match response {
             Response::Done => "done".into(),
-            Response::Created { path, stat } => format!("created {} {}", self.path(path), self.maybe_stat(*stat)),
+            Response::Created { path, czxid } => format!("created {} by {}", self.path(path), self.zxid(*czxid)),
             Response::Stat(stat) => self.stat(stat),
             Response::Data { data, stat } => {
                 format!("data {:?} {}", String::from_utf8_lossy(data).replace(&"x".repeat(100), "X"), self.stat(stat))

@@ -28,6 +28,8 @@ pub(crate) struct EnsembleConfig {
     pub(crate) frame_limit: usize,
     /// A message from one server to another.
     pub(crate) link: Span,
+    /// How many thousandths of the messages between servers are late, and by how much.
+    pub(crate) late: (u32, Span),
     /// From a proposal to its acknowledgement by the same server.
     pub(crate) disk: Span,
     /// From the loss of a leader to the next vote.
@@ -65,6 +67,7 @@ impl Default for EnsembleConfig {
             extended_types: false,
             frame_limit: 0xf_ffff,
             link: Duration::from_micros(100)..=Duration::from_micros(500),
+            late: (0, millis(0, 0)),
             disk: Duration::from_micros(50)..=Duration::from_millis(1),
             election: millis(200, 1500),
             start: millis(300, 1000),

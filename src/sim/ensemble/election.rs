@@ -21,7 +21,7 @@ fn first_zxid(epoch: i64) -> i64 {
 impl Ensemble {
     /// The begin of the run: one server leads, the others follow, and all of them serve.
     pub(super) fn begin(&mut self) {
-        let leader = self.random.usize(0..self.servers.len());
+        let (leader, is_half_tick) = (self.random.usize(0..self.servers.len()), self.random.bool());
         if self.servers.len() == 1 {
             return self.lead_alone(leader);
         }
@@ -38,6 +38,10 @@ impl Ensemble {
                 self.leading(leader).unwrap().adopt(index, sync_limit, true);
             }
         }
+        // The run begins anywhere between two of the leader's ticks.
+        let ahead = Duration::ZERO..=self.config.tick / 2;
+        self.after(&ahead, leader, What::LeaderTick);
+        self.leading(leader).unwrap().is_half_tick = is_half_tick;
         self.serve(leader);
     }
 
@@ -47,7 +51,8 @@ impl Ensemble {
         self.servers[index].begin_anew();
         let zxid = self.servers[index].tree.zxid;
         let tracker = self.new_tracker(index);
-        self.servers[index].role = Role::Leading(Leading::new(0, zxid, tracker));
+        self.servers[index].role = Role::Leading(Box::new(Leading::new(0, zxid, tracker)));
+        self.at(self.now + self.config.tick / 2, index, What::LeaderTick);
         self.serve(index);
     }
 
@@ -75,7 +80,7 @@ impl Ensemble {
 
     /// The leader begins to serve: all sessions begin anew.
     fn serve(&mut self, index: usize) {
-        let (tracker, now, tick) = (self.new_tracker(index), self.now, self.config.tick);
+        let (tracker, now) = (self.new_tracker(index), self.now);
         let next = tracker.next_tick();
         let Some(leading) = self.leading(index) else { return };
         leading.serves = true;
@@ -84,7 +89,6 @@ impl Ensemble {
         self.servers[index].current_epoch = epoch;
         self.journal.note(now, Happened::Leads { server: index, epoch });
         self.at(next, index, What::ExpiryTick);
-        self.at(now + tick / 2, index, What::LeaderTick);
         self.at(now + self.config.container_interval, index, What::Containers);
         self.opens(index);
     }
@@ -121,12 +125,12 @@ impl Ensemble {
         if let Some(leader) = self.established(index) {
             return self.join(index, leader);
         }
-        match self.winner() {
-            Some((leader, voters)) => self.elected(leader, &voters),
-            None => {
-                let span = self.config.election.clone();
-                self.after(&span, index, What::Vote);
-            }
+        if let Some((leader, voters)) = self.winner() {
+            self.elected(leader, &voters);
+        }
+        if matches!(self.servers[index].role, Role::Looking) {
+            let span = self.config.election.clone();
+            self.after(&span, index, What::Vote);
         }
     }
 
@@ -189,7 +193,7 @@ impl Ensemble {
         let server = &mut self.servers[index];
         server.accepted_epoch = epoch;
         (server.tree.zxid, server.durable) = (zxid, zxid);
-        server.role = Role::Leading(Leading::new(epoch, zxid, tracker));
+        server.role = Role::Leading(Box::new(Leading::new(epoch, zxid, tracker)));
         self.awaits(index);
     }
 
@@ -251,6 +255,7 @@ impl Ensemble {
             return;
         };
         if !leading.serves {
+            self.at(self.now + self.config.tick / 2, index, What::LeaderTick);
             self.serve(index);
         }
         for learner in welcome {

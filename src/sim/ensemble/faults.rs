@@ -114,6 +114,13 @@ impl Ensemble {
         self.servers[server].lag = lag;
     }
 
+    /// On all servers, a directory is as if it had had so many children: its sequence numbers go on from there.
+    pub(crate) fn set_created(&mut self, path: &str, created: i32) {
+        for server in &mut self.servers {
+            server.tree.set_created(path, created);
+        }
+    }
+
     /// What a server does with requests from now on.
     pub(crate) fn set_throttle(&mut self, server: usize, throttle: Throttle) {
         self.servers[server].throttle = throttle;

@@ -33,7 +33,7 @@ pub(super) struct Leading {
     /// Syncs that wait for the transaction before them.
     syncs: Vec<(i64, usize, Origin)>,
     ticks: u64,
-    is_half_tick: bool,
+    pub(super) is_half_tick: bool,
 }
 
 #[derive(Debug)]
@@ -191,13 +191,11 @@ impl Ensemble {
 
     pub(super) fn message_of_learner(&mut self, index: usize, from: usize, message: Message) {
         let (now, sync_limit) = (self.now, u64::from(self.config.sync_limit));
+        if matches!(message, Message::Join) {
+            return self.adopt(index, from);
+        }
         let Some(leading) = self.leading(index) else { return };
-        let Some(learner) = leading.learners.get_mut(&from) else {
-            if matches!(message, Message::Join) {
-                self.adopt(index, from);
-            }
-            return;
-        };
+        let Some(learner) = leading.learners.get_mut(&from) else { return };
         learner.deadline = leading.ticks + sync_limit;
         match message {
             Message::Joined => self.joined(index, from),
@@ -235,16 +233,19 @@ impl Ensemble {
             }
         }
         leading.is_half_tick = !leading.is_half_tick;
-        let oldest = |learner: &usize| {
-            let unanswered = leading.proposals.iter().find(|proposal| !proposal.acks.contains(learner));
-            unanswered.is_some_and(|proposal| proposal.proposed + patience < now)
+        let gone = |(index, learner): (&usize, &Learner)| {
+            let unanswered = leading.proposals.iter().find(|proposal| !proposal.acks.contains(index));
+            let is_slow = unanswered.is_some_and(|proposal| proposal.proposed + patience < now);
+            (is_slow || learner.deadline < leading.ticks).then_some(*index)
         };
-        let (slow, others): (Vec<usize>, Vec<usize>) = leading.learners.keys().partition(|learner| oldest(learner));
-        for learner in slow {
+        let gone: Vec<usize> = leading.learners.iter().filter_map(gone).collect();
+        for learner in gone {
             self.leading(index).map(|leading| leading.learners.remove(&learner));
             self.tell(index, learner, Message::Gone);
         }
-        for learner in others {
+        let learners: Vec<usize> =
+            self.leading(index).map_or_else(Vec::new, |leading| leading.learners.keys().copied().collect());
+        for learner in learners {
             self.tell(index, learner, Message::Ping);
         }
         self.at(now + self.config.tick / 2, index, What::LeaderTick);
@@ -267,7 +268,10 @@ impl Ensemble {
         };
         self.journal.note(self.now, Happened::Expired(session));
         self.lead(index, None, session, index, &Call::CloseSession, &[]);
-        self.after(&span, index, What::ExpireOne);
+        if self.leading(index).is_some_and(|leading| leading.tracker.is_expiring()) {
+            return self.after(&span, index, What::ExpireOne);
+        }
+        self.expiry_tick(index);
     }
 
     /// Asks for the removal of containers that were used and are empty, and of TTL znodes whose time is over.

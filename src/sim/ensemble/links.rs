@@ -95,9 +95,19 @@ impl Ensemble {
         if self.links.link(from, to).is_cut {
             return self.links.link(from, to).held.push(happening);
         }
-        let span = self.config.link.clone();
-        let at = (self.now + self.pick(&span)).max(self.links.link(from, to).last);
-        self.links.link(from, to).last = at;
+        self.carry(from, to, happening);
+    }
+
+    /// Puts a message on its way, behind those before it.
+    fn carry(&mut self, from: usize, to: usize, happening: Happening) {
+        let (span, (late, delay)) = (self.config.link.clone(), self.config.late.clone());
+        let mut at = self.now + self.pick(&span);
+        if self.random.u32(0..1000) < late {
+            at += self.pick(&delay);
+        }
+        let link = self.links.link(from, to);
+        link.last = at.max(link.last);
+        let at = link.last;
         self.schedule(at, happening);
     }
 
@@ -106,10 +116,7 @@ impl Ensemble {
         let link = self.links.link(from, to);
         link.is_cut = false;
         for happening in Ensemble::take(&mut link.held) {
-            let span = self.config.link.clone();
-            let at = (self.now + self.pick(&span)).max(self.links.link(from, to).last);
-            self.links.link(from, to).last = at;
-            self.schedule(at, happening);
+            self.carry(from, to, happening);
         }
     }
 }

@@ -7,7 +7,7 @@
 //! `reads` answers. `election` finds a leader, `tracker` keeps the sessions, `faults` and `admin` are what a test does to it,
 //! `looks` what it may see.
 
-#![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 mod acl;
 mod admin;
@@ -47,8 +47,8 @@ pub(crate) use self::{
     config::{Dialect, EnsembleConfig},
     connection::ConnId,
     server::Throttle,
-    tree::{Node, Tree},
-    txn::{Entry, Txn},
+    tree::Tree,
+    txn::Entry,
     wire::Output,
 };
 

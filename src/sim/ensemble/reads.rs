@@ -33,49 +33,53 @@ fn empty() -> Body {
 impl Ensemble {
     /// Answers one request whose turn has come.
     pub(super) fn answer(&mut self, conn: ConnId, pending: Pending) {
-        let connection = &self.conns[&conn];
-        let (session, server) = (connection.session, connection.server);
-        let server = &mut self.servers[server];
-        let zxid = server.tree.zxid;
-        let bytes = match &pending.progress {
-            Progress::Refused(code::SESSION_MOVED) | Progress::Applied(Applied::Failed(code::SESSION_MOVED)) => {
-                return self.end(conn);
-            }
-            Progress::Refused(code) => Reply::new(pending.xid, zxid, *code).finish(),
-            Progress::Applied(applied) => match (&pending.call, applied) {
-                (Call::CreateSession { .. }, Applied::Done) => return self.start_session(conn, true),
-                (Call::Multi(_), Applied::Multi(results))
-                    if results.iter().any(|result| result.code() == code::SESSION_MOVED) =>
-                {
-                    return self.end(conn);
-                }
-                _ => applied_reply(&pending, applied, zxid),
-            },
-            _ if pending.op == op::PING => wire::pong(zxid),
-            _ => {
-                let mut read = Read {
-                    tree: &server.tree,
-                    watches: &mut server.watches,
-                    conn,
-                    session,
-                    ids: &pending.ids,
-                    events: Vec::new(),
-                };
-                let result = read.answer(&pending.call);
-                let events = read.events;
-                for (kind, path) in events {
-                    self.send(conn, wire::notification(kind, &path));
-                }
-                match result {
-                    Ok(body) => body(Reply::new(pending.xid, zxid, 0)).finish(),
-                    Err(code) => Reply::new(pending.xid, zxid, code).finish(),
-                }
-            }
-        };
+        if is_of_moved_session(&pending) {
+            return self.end(conn);
+        }
+        if let (Call::CreateSession { .. }, Progress::Applied(Applied::Done)) = (&pending.call, &pending.progress) {
+            return self.start_session(conn, true);
+        }
+        let bytes = self.reply(conn, &pending);
         self.send(conn, bytes);
         if pending.op == op::CLOSE_SESSION {
             self.end(conn);
         }
+    }
+
+    fn reply(&mut self, conn: ConnId, pending: &Pending) -> Vec<u8> {
+        let zxid = self.servers[self.conns[&conn].server].tree.zxid;
+        match &pending.progress {
+            Progress::Refused(code) => Reply::new(pending.xid, zxid, *code).finish(),
+            Progress::Applied(applied) => applied_reply(pending, applied, zxid),
+            _ if pending.op == op::PING => wire::pong(zxid),
+            _ => self.read(conn, pending, zxid),
+        }
+    }
+
+    /// Answers from the server's own znodes. Events that it brings about come first.
+    fn read(&mut self, conn: ConnId, pending: &Pending, zxid: i64) -> Vec<u8> {
+        let connection = &self.conns[&conn];
+        let (session, server) = (connection.session, &mut self.servers[connection.server]);
+        let (tree, watches, ids) = (&server.tree, &mut server.watches, &pending.ids);
+        let mut read = Read { tree, watches, conn, session, ids, events: Vec::new() };
+        let result = read.answer(&pending.call);
+        for (kind, path) in read.events {
+            self.send(conn, wire::notification(kind, &path));
+        }
+        match result {
+            Ok(body) => body(Reply::new(pending.xid, zxid, 0)).finish(),
+            Err(code) => Reply::new(pending.xid, zxid, code).finish(),
+        }
+    }
+}
+
+/// The session went on at another server, which ends this connection without a reply.
+fn is_of_moved_session(pending: &Pending) -> bool {
+    match &pending.progress {
+        Progress::Refused(code) => *code == code::SESSION_MOVED,
+        Progress::Applied(Applied::Multi(results)) => results.iter().any(|one| one.code() == code::SESSION_MOVED),
+        Progress::Applied(applied) => applied.code() == code::SESSION_MOVED,
+        _ => false,
     }
 }
 

@@ -205,15 +205,15 @@ impl Ensemble {
             }
             _ => (Progress::Read, None),
         };
-        let copy = leader.map(|_| (call.clone(), connection.ids.clone()));
+        let request = leader.map(|leader| (leader, call.clone(), connection.ids.clone()));
         let number = connection.push(xid, op_code, call, progress);
         let origin = Origin { server: index, conn, number };
-        match leader.zip(copy) {
-            Some((leader, (call, ids))) if leader == index => {
-                self.lead(index, Some(origin), session, index, &call, &ids)
+        if let Some((leader, call, ids)) = request {
+            if leader == index {
+                self.lead(index, Some(origin), session, index, &call, &ids);
+            } else {
+                self.tell(index, leader, Message::Request { origin, session, call, ids });
             }
-            Some((leader, (call, ids))) => self.tell(index, leader, Message::Request { origin, session, call, ids }),
-            None => {}
         }
         self.pump(conn);
     }

@@ -19,7 +19,7 @@ use super::{
 pub(super) enum Role {
     /// It looks for a leader, and serves nobody.
     Looking,
-    Leading(Leading),
+    Leading(Box<Leading>),
     Following(Following),
 }
 

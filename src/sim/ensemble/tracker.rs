@@ -110,6 +110,11 @@ impl Tracker {
             self.expiring.extend(due.map(|(session, _)| *session));
             self.next += self.tick;
         }
+        self.is_expiring()
+    }
+
+    /// Whether sessions wait for their turn to be closed.
+    pub(super) fn is_expiring(&self) -> bool {
         !self.expiring.is_empty()
     }
 

@@ -188,6 +188,13 @@ impl Tree {
         Ok(node.stat())
     }
 
+    /// The znode has had so many children.
+    pub(super) fn set_created(&mut self, path: &str, created: i32) {
+        if let Ok(node) = self.node_mut(path) {
+            node.created = created;
+        }
+    }
+
     pub(super) fn set_acl(&mut self, path: &str, acl: &[Acl], version: i32) -> Result<Stat, i32> {
         let node = self.node_mut(path)?;
         (node.acl, node.aversion) = (acl.to_vec(), version);

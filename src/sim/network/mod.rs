@@ -23,7 +23,8 @@ use parking_lot::Mutex;
 use super::ensemble::{Ensemble, Output};
 use crate::base::sim::{
     Until, Wake, What, aside,
-    run::{Events, Me, Run},
+    caller::Me,
+    run::{Events, Run},
 };
 
 /// The first server's address; the others' follow.

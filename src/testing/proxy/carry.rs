@@ -17,7 +17,8 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::{
-    connection::{Direction, Ending, Proxied},
+    connection::{Direction, Ending, OpenRequest, Proxied},
+    dialect::{self, OwnAnswer},
     frame::{self, Piece, PieceReader},
     relay::Relay,
     rule::{Fault, Rule},
@@ -35,9 +36,18 @@ struct Parcel {
 
 #[derive(Debug)]
 enum Content {
-    /// With the fault that is to be done to it.
-    Piece(Piece, Option<Arc<Rule>>),
+    /// With what is to be done to it.
+    Piece(Piece, Option<Treatment>),
     End(Ending),
+}
+
+/// What is done to a request or a reply.
+#[derive(Debug)]
+enum Treatment {
+    /// A test's fault.
+    Fault(Arc<Rule>),
+    /// The connection ends, instead of this piece or behind it.
+    HangUp { instead: bool },
 }
 
 /// Carries a new client's bytes, until both sides have closed or the connection is ended.
@@ -105,16 +115,19 @@ fn collect(relay: &Relay, connection: &Proxied, direction: Direction, delivery: 
     let mut handshake = true;
     loop {
         let piece = match reader.next(&mut source) {
+            Ok(Some(Piece::Frame(frame))) if handshake && direction == Direction::ToServer => {
+                Piece::Frame(dialect::handshake(relay.dialect, frame))
+            }
             Ok(Some(piece)) => piece,
             Ok(None) => return Ending::Fin,
             Err(_) => return Ending::Reset,
         };
-        let rule = match &piece {
+        let (piece, treatment) = match piece {
             Piece::Frame(frame) if !handshake => examine(relay, connection, direction, frame),
-            Piece::Frame(_) | Piece::Bytes(_) => None,
+            piece => (piece, None),
         };
         handshake = false;
-        if !send(relay, delivery, Content::Piece(piece, rule)) {
+        if !send(relay, delivery, Content::Piece(piece, treatment)) {
             return Ending::Fin;
         }
     }
@@ -125,19 +138,37 @@ fn send(relay: &Relay, delivery: &Sender<Parcel>, content: Content) -> bool {
     delivery.send(Parcel { due: relay.due(), content }).is_ok()
 }
 
-/// Logs the request or reply; gives the rule for what is to be done to this very frame.
-fn examine(relay: &Relay, connection: &Proxied, direction: Direction, frame: &[u8]) -> Option<Arc<Rule>> {
-    if direction == Direction::ToClient {
-        let (xid, error) = frame::reply(frame).filter(|(xid, _)| *xid != NOTIFICATION)?;
-        let (place, rule) = connection.take_reply(xid)?;
-        let refusal = rule.as_ref().and_then(|rule| rule.fault.refusal());
-        relay.state.lock().log.replied(place, refusal.unwrap_or(error));
-        return rule;
-    }
+/// Logs the request or reply. Gives the frame that goes on in its place, and what is to be done to that.
+fn examine(relay: &Relay, connection: &Proxied, direction: Direction, frame: Vec<u8>) -> (Piece, Option<Treatment>) {
+    let examined = match direction {
+        Direction::ToClient => examine_reply(relay, connection, &frame),
+        Direction::ToServer | Direction::Both => examine_request(relay, connection, &frame),
+    };
+    let (own, treatment) = examined.unwrap_or_default();
+    (Piece::Frame(own.unwrap_or(frame)), treatment)
+}
+
+type Examined = (Option<Vec<u8>>, Option<Treatment>);
+
+fn examine_reply(relay: &Relay, connection: &Proxied, frame: &[u8]) -> Option<Examined> {
+    let (xid, error) = frame::reply(frame).filter(|(xid, _)| *xid != NOTIFICATION)?;
+    let OpenRequest { place, rule, own, .. } = connection.take_reply(xid)?;
+    let refusal = rule.as_ref().and_then(|rule| rule.fault.refusal()).or(own.map(OwnAnswer::code));
+    relay.state.lock().log.replied(place, refusal.unwrap_or(error));
+    let hang_up = || own.filter(|own| own.hangs_up()).map(|_| Treatment::HangUp { instead: false });
+    Some((own.map(|own| own.reply(frame)), rule.map(Treatment::Fault).or_else(hang_up)))
+}
+
+fn examine_request(relay: &Relay, connection: &Proxied, frame: &[u8]) -> Option<Examined> {
     let request = frame::request(frame)?;
     let (place, rule) = relay.record(connection, &request);
-    connection.await_reply(request.xid, place, rule.clone().filter(|rule| rule.fault.is_of_reply()));
-    rule.filter(|rule| rule.fault.is_of_request())
+    let own = OwnAnswer::to(relay.dialect, &request, frame);
+    let of_reply = rule.clone().filter(|rule| rule.fault.is_of_reply());
+    connection.await_reply(OpenRequest { xid: request.xid, place, rule: of_reply, own });
+    let hang_up = || own.filter(|own| own.is_none()).map(|_| Treatment::HangUp { instead: true });
+    let of_request = rule.filter(|rule| rule.fault.is_of_request()).map(Treatment::Fault);
+    // The server is asked something harmless instead, so that the reply comes in its turn.
+    Some((own.map(|_| frame::harmless(frame)), of_request.or_else(hang_up)))
 }
 
 /// Delivers each piece at its time, until the end of the stream or of the connection. A failing write is not the end: the
@@ -149,7 +180,14 @@ fn deliver(relay: &Relay, connection: &Proxied, direction: Direction, parcels: R
         }
         let delivered = match content {
             Content::Piece(piece, None) => connection.write(direction, piece.bytes()),
-            Content::Piece(piece, Some(rule)) => deliver_faulty(relay, connection, direction, &piece, &rule),
+            Content::Piece(piece, Some(Treatment::Fault(rule))) => {
+                deliver_faulty(relay, connection, direction, &piece, &rule)
+            }
+            Content::Piece(piece, Some(Treatment::HangUp { instead })) => {
+                let written = if instead { Ok(()) } else { connection.write(direction, piece.bytes()) };
+                relay.change(|_| connection.end(Ending::Fin));
+                written
+            }
             Content::End(Ending::Fin) => connection.sink(direction).and_then(|sink| sink.shutdown(Shutdown::Write)),
             Content::End(Ending::Reset) => {
                 relay.change(|_| connection.end(Ending::Reset));

@@ -13,7 +13,7 @@ use std::{
 use parking_lot::Mutex;
 use socket2::SockRef;
 
-use super::rule::Rule;
+use super::{dialect::OwnAnswer, rule::Rule};
 
 /// How soon a thread that writes to a full socket notices that the connection was ended.
 const WRITE_POLL: Duration = Duration::from_millis(50);
@@ -61,12 +61,14 @@ pub(super) enum Ending {
 
 /// A request on its way, in the order of the connection.
 #[derive(Debug)]
-struct OpenRequest {
-    xid: i32,
+pub(super) struct OpenRequest {
+    pub(super) xid: i32,
     /// Its place in the log.
-    place: usize,
+    pub(super) place: usize,
     /// The rule's action on its reply.
-    rule: Option<Arc<Rule>>,
+    pub(super) rule: Option<Arc<Rule>>,
+    /// The answer that the client gets instead of the server's.
+    pub(super) own: Option<OwnAnswer>,
 }
 
 #[derive(Debug)]
@@ -148,16 +150,15 @@ impl Proxied {
         true
     }
 
-    pub(super) fn await_reply(&self, xid: i32, place: usize, rule: Option<Arc<Rule>>) {
-        self.pending.lock().push(OpenRequest { xid, place, rule });
+    pub(super) fn await_reply(&self, request: OpenRequest) {
+        self.pending.lock().push(request);
     }
 
     /// Forgets the oldest request with this number; gives its place in the log, and what is to be done to the reply.
-    pub(super) fn take_reply(&self, xid: i32) -> Option<(usize, Option<Arc<Rule>>)> {
+    pub(super) fn take_reply(&self, xid: i32) -> Option<OpenRequest> {
         let mut pending = self.pending.lock();
         let index = pending.iter().position(|pending| pending.xid == xid)?;
-        let OpenRequest { place, rule, .. } = pending.remove(index);
-        Some((place, rule))
+        Some(pending.remove(index))
     }
 }
 

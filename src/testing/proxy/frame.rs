@@ -101,6 +101,25 @@ pub(super) fn refusal(reply: &[u8], code: i32) -> Vec<u8> {
     [&16i32.to_be_bytes(), reply.get(4..16).unwrap_or_default(), &code.to_be_bytes()].concat()
 }
 
+/// The reply to a read of data, made of one to a request that is answered with a stat.
+pub(super) fn with_data(reply: &[u8], data: &[u8]) -> Vec<u8> {
+    let (header, stat) = reply.get(4..).unwrap_or_default().split_at_checked(16).unwrap_or_default();
+    let size = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX).to_be_bytes();
+    let length = header.len() + 4 + data.len() + stat.len();
+    [&size(length), header, &size(data.len()), data, stat].concat()
+}
+
+/// A handshake that asks for a new session, whichever it asked for.
+pub(super) fn without_session(mut handshake: Vec<u8>) -> Vec<u8> {
+    // Behind the length: version, last zxid, session timeout. The password has its length in front.
+    for place in [20..28, 32..48] {
+        if let Some(bytes) = handshake.get_mut(place) {
+            bytes.fill(0);
+        }
+    }
+    handshake
+}
+
 fn int_at(bytes: &[u8], at: usize) -> Option<i32> {
     let bytes = bytes.get(at..at.checked_add(4)?)?;
     bytes.try_into().ok().map(i32::from_be_bytes)

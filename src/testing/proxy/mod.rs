@@ -2,6 +2,7 @@
 
 mod carry;
 pub(super) mod connection;
+mod dialect;
 mod frame;
 mod injected;
 pub mod op;
@@ -23,6 +24,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{error::TestingError, port::ReservedPort};
+use crate::session::dialect::Dialect;
 use connection::Ending;
 use relay::Relay;
 
@@ -96,7 +98,7 @@ impl FaultProxy {
     /// # Errors
     /// If `server` is no address, or there is no free port.
     pub fn start(server: impl ToSocketAddrs) -> Result<FaultProxy, TestingError> {
-        FaultProxy::start_with(server, true)
+        FaultProxy::start_with(server, true, Dialect::ZooKeeper)
     }
 
     /// Starts a proxy that takes the bytes as they come, for any other protocol: it sees no requests. A server that
@@ -105,16 +107,50 @@ impl FaultProxy {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_opaque(server: impl ToSocketAddrs) -> Result<FaultProxy, TestingError> {
-        FaultProxy::start_with(server, false)
+        FaultProxy::start_with(server, false, Dialect::ZooKeeper)
     }
 
-    fn start_with(server: impl ToSocketAddrs, framed: bool) -> Result<FaultProxy, TestingError> {
+    /// Starts one that answers as servers of another kind than its ZooKeeper server do: it ends the connection at what they do
+    /// not know, resumes no session if they do not, and tells their version.
+    ///
+    /// It passes on whatever such a server knows. So its sequence numbers, watches and errors are ZooKeeper's, and with
+    /// [`Dialect::Keeper`] its containers go as ZooKeeper's do.
+    ///
+    /// # Errors
+    /// As [`start`](FaultProxy::start).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use curator_locks::{CuratorFrameworkFactory, InterProcessMutex, RetryNTimes};
+    /// use curator_locks::testing::{Dialect, FaultProxy, TestingServer};
+    ///
+    /// let server = TestingServer::start()?;
+    /// let keeper = FaultProxy::start_as(server.connect_string(), Dialect::KeeperBefore267)?;
+    /// let retry = RetryNTimes::new(10, Duration::from_millis(100));
+    /// let client = CuratorFrameworkFactory::new_client(keeper.connect_string(), retry)?;
+    /// client.start()?;
+    /// let mutex = InterProcessMutex::new(&client, "/order-42")?;
+    /// let guard = mutex.lock()?;
+    /// keeper.cut(); // and with the connection goes the session
+    /// while guard.is_valid() {
+    ///     std::thread::yield_now(); // the holder is told
+    /// }
+    /// drop(guard);
+    /// assert!(mutex.acquire_timeout(Duration::from_secs(30))?); // in the next session
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn start_as(server: impl ToSocketAddrs, dialect: Dialect) -> Result<FaultProxy, TestingError> {
+        FaultProxy::start_with(server, true, dialect)
+    }
+
+    fn start_with(server: impl ToSocketAddrs, framed: bool, dialect: Dialect) -> Result<FaultProxy, TestingError> {
         let server = server
             .to_socket_addrs()
             .and_then(|mut addresses| addresses.next().ok_or_else(|| io::ErrorKind::InvalidInput.into()))
             .map_err(TestingError::io("the proxy's server is not an address"))?;
         let port = ReservedPort::new().map_err(TestingError::io("no free port"))?;
-        let proxy = FaultProxy { port, relay: Arc::new(Relay::new(server, framed)), acceptor: Mutex::new(None) };
+        let proxy =
+            FaultProxy { port, relay: Arc::new(Relay::new(server, framed, dialect)), acceptor: Mutex::new(None) };
         proxy.accept()?;
         Ok(proxy)
     }

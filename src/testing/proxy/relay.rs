@@ -20,6 +20,7 @@ use super::{
     requests::RequestLog,
     rule::Rule,
 };
+use crate::session::dialect::Dialect;
 
 /// How long one attempt to reach the server may take. A paused server with a full queue does not even accept.
 const CONNECT_POLL: Duration = Duration::from_millis(200);
@@ -35,6 +36,8 @@ const REFUSED_POLL: Duration = Duration::from_millis(20);
 pub(super) struct Relay {
     server: SocketAddr,
     pub(super) framed: bool,
+    /// The kind of servers to answer as.
+    pub(super) dialect: Dialect,
     pub(super) state: Mutex<Network>,
     /// Notified at every change of the state, and of what rules and connections say under its lock.
     changed: Condvar,
@@ -58,8 +61,8 @@ impl Network {
 }
 
 impl Relay {
-    pub(super) fn new(server: SocketAddr, framed: bool) -> Relay {
-        Relay { server, framed, state: Mutex::default(), changed: Condvar::new() }
+    pub(super) fn new(server: SocketAddr, framed: bool, dialect: Dialect) -> Relay {
+        Relay { server, framed, dialect, state: Mutex::default(), changed: Condvar::new() }
     }
 
     /// `false`: not within `timeout`.

@@ -7,6 +7,7 @@ mod support;
 
 mod acls;
 mod drivers;
+mod unhandled;
 
 /// What `ci/test --quick` leaves out.
 mod slow {

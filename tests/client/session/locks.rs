@@ -28,7 +28,7 @@ use curator_locks::{
     Acl, Builder, ConnectionState, CreateMode, CuratorFramework, Error, ErrorCode, HoldState, InterProcessMutex,
     LockGuard, LostReason, RetryNTimes, ZooKeeperSessionFactory, perms, testing::TestingServer,
 };
-use zookeeper::ZooKeeper;
+use zookeeper::{ZkError, ZooKeeper};
 
 /// Longer than this machine lets a process stand still.
 const SESSION: Duration = Duration::from_secs(15);
@@ -78,6 +78,28 @@ fn a_panic_while_a_handle_is_made_is_no_more_than_a_failed_attempt() {
     });
     let client = connect(builder(&address, "panic", SESSION).session_factory(factory));
     mutex(&client).lock().unwrap().release().unwrap();
+}
+
+/// As the factory's docs have it look for a server first, which keeps the package from trying without a pause.
+#[test]
+fn a_connect_that_finds_no_server_is_called_again_after_a_pause_each_time() {
+    const CALLS: u32 = 6;
+    let server = server();
+    let (address, called) = (server.connect_string(), Arc::new(Mutex::new(Vec::new())));
+    let (to, calls) = (address.clone(), called.clone());
+    let factory = ZooKeeperSessionFactory::connecting(move || {
+        let mut calls = calls.lock().unwrap();
+        calls.push(Instant::now());
+        if calls.len() < CALLS as usize {
+            return Err(ZkError::ConnectionLoss);
+        }
+        ZooKeeper::connect(&to, SESSION, |_| {})
+    });
+    let client = connect(builder(&address, "away", SESSION).session_factory(factory));
+    mutex(&client).lock().unwrap().release().unwrap();
+    let called = called.lock().unwrap();
+    let pauses: Vec<Duration> = called.windows(2).map(|calls| calls[1] - calls[0]).collect();
+    assert!(pauses.iter().all(|pause| *pause >= Duration::from_millis(100)), "{pauses:?}");
 }
 
 #[test]

@@ -39,6 +39,8 @@ impl Kind {
         let config = SessionConfig {
             hosts: address.parse().unwrap(),
             addresses: Arc::default(),
+            dialect: Some(curator_locks::Dialect::ZooKeeper),
+            successor: Arc::default(),
             session_timeout: timeout,
             connection_timeout: Duration::from_secs(10),
             authorizations: credentials.iter().map(|(scheme, auth)| ((*scheme).into(), (*auth).into())).collect(),
@@ -175,7 +177,7 @@ fn submission(request: Request) -> (Submission, Receiver<Reply>) {
 }
 
 pub(crate) fn create(path: &str, mode: CreateMode) -> Request {
-    Request::Create { path: path.into(), data: Vec::new(), acl: Acl::open_unsafe(), mode, with_stat: false }
+    Request::Create { path: path.into(), data: Vec::new(), acl: Acl::open_unsafe(), mode }
 }
 
 pub(crate) fn exists(path: &str) -> Request {

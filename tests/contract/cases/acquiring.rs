@@ -139,7 +139,7 @@ pub(crate) fn vanishing_directory(subject: &'static Subject) {
     // The time is up in the pause after a refusal.
     let lock = world.lock(&world.persistent_client_at(&proxy.connect_string(), Duration::from_secs(1)));
     let refuse = |op| proxy.inject(RequestMatch::op(op).times(u64::MAX), Fault::Refuse(NO_NODE));
-    let refused = [op::CREATE, op::CREATE_2, op::MULTI].map(refuse);
+    let refused = [op::CREATE, op::MULTI].map(refuse);
     // A slow machine needs all of a time for what comes before the create.
     eventually("a create was refused", || {
         assert!(!lock.acquire_timeout(Duration::from_millis(300)).unwrap());
@@ -196,7 +196,7 @@ pub(crate) fn long_wait(subject: &'static Subject) {
         }
         policy.0.lock().unwrap().clear();
         let waited = Instant::now();
-        proxy.inject(RequestMatch::ops([op::CREATE, op::CREATE_2, op::MULTI]).times(3), Fault::Refuse(NO_NODE));
+        proxy.inject(RequestMatch::ops([op::CREATE, op::MULTI]).times(3), Fault::Refuse(NO_NODE));
         // It has to queue again, or, where nobody queues, to create the lock.
         world.delete_all_of(&waiting);
         held.release().unwrap();

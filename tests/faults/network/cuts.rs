@@ -8,7 +8,7 @@ use std::{
 use curator_locks::{
     ConnectionState::{Reconnected, Suspended},
     HoldState, RetryNTimes,
-    testing::{Fault, RequestMatch, op},
+    testing::{Fault, RequestMatch, RequestRecord, op},
 };
 
 use super::scene::*;
@@ -47,7 +47,10 @@ fn a_held_node_is_asked_for_once_after_a_reconnect_however_slow_the_answer() {
     let scene = scene_with(LONG);
     let mutex = mutex(&scene.client);
     let held = mutex.lock().unwrap();
-    eventually("the holder's watch", || scene.proxy.requests(op::GET_DATA) > 0);
+    let is_watch = |request: &RequestRecord| {
+        request.op == op::GET_DATA && request.path.as_ref().is_some_and(|path| path.contains("-lock-"))
+    };
+    eventually("the holder's watch", || scene.proxy.log().iter().any(is_watch));
     // Its reply comes before that to this one.
     scene.client.sync().for_path("/").unwrap();
     let asked = scene.proxy.requests(op::EXISTS);

@@ -19,7 +19,7 @@ fn creates(scene: &Scene) -> Vec<Option<i32>> {
     let creates = scene.proxy.log().into_iter();
     creates
         .filter(|record| record.path.as_ref().is_some_and(|path| path.contains("-lock-")))
-        .filter(|record| [op::CREATE, op::CREATE_2].contains(&record.op))
+        .filter(|record| record.op == op::CREATE)
         .map(|record| record.error)
         .collect()
 }

@@ -20,7 +20,10 @@ use curator_locks::{
 };
 
 use self::owner::Owner;
-use crate::support::{self, child, history::shared_clock};
+use crate::{
+    login,
+    support::{self, child, history::shared_clock},
+};
 
 /// `CONNECT NAMESPACE SESSION-MILLISECONDS [auth=USER:PASSWORD] [data=TEXT] [persistent-parents]`
 pub(crate) fn run(arguments: &[String]) {
@@ -76,6 +79,7 @@ fn builder(arguments: &[String]) -> Builder {
     let session = Duration::from_millis(arguments[2].parse().unwrap());
     let retry = RetryNTimes::new(100, Duration::from_millis(100));
     let builder = support::builder_at(&arguments[0], &arguments[1]).session_timeout(session).retry_policy(retry);
+    let builder = login::log_in(builder);
     arguments[3..].iter().fold(builder, |builder, option| match option.split_once('=') {
         Some(("auth", credentials)) => {
             builder.authorization("digest", credentials.as_bytes()).acl_provider(CreatorAllAclProvider)

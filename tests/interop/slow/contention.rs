@@ -29,7 +29,7 @@ const CACHED_CROSSINGS: usize = 10;
 const LOCK: &str = "/deep/down/lock";
 
 /// All at the same time; none of them may fail.
-fn hammer(
+pub(crate) fn hammer(
     peers: &[Peer],
     rounds: usize,
     kind_of: impl Fn(&Peer) -> String,
@@ -54,14 +54,14 @@ fn check_report(cell: &str, begin: Instant, report: &Report) {
 }
 
 /// The kind, with the prefix for our side.
-fn of_ours(prefix: &str, kind: &str) -> impl Fn(&Peer) -> String {
+pub(crate) fn of_ours(prefix: &str, kind: &str) -> impl Fn(&Peer) -> String {
     let kinds = [format!("{prefix}{kind}"), kind.to_owned()];
     move |peer| kinds[usize::from(peer.side != Side::Rust)].clone()
 }
 
 /// Those who come one after the other are served one after the other, whatever they are written in. The first ones of
 /// them get what there is at once.
-fn check_line(
+pub(crate) fn check_line(
     arena: &Arena,
     peers: &[Peer],
     kind_of: impl Fn(&Peer) -> String,

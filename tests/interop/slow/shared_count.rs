@@ -1,6 +1,8 @@
-//! A count that both sides change and both see.
+//! A count and a value that both sides change and both see.
 
 use std::time::{Duration, Instant};
+
+use curator_locks::SharedValue;
 
 use crate::{
     arena::Arena,
@@ -136,6 +138,46 @@ fn await_count(peer: &Peer, value: usize, mut due: Option<&str>) {
         // What comes before it is what it had not heard of yet.
         is_known |= word != "set" && number == value.to_string();
     }
+}
+
+/// The answer, whatever news come before it.
+#[track_caller]
+fn ask(peer: &Peer, line: &str, word: &str) -> String {
+    peer.tell(line);
+    loop {
+        let line = peer.line();
+        match line.split_once(' ').unwrap() {
+            ("value-is", _) => {}
+            (first, rest) if first == word => return rest.to_owned(),
+            _ => panic!("{:?} says: {line}", peer.side),
+        }
+    }
+}
+
+#[test]
+fn a_value_of_either_side_is_seen_and_replaced_by_the_other() {
+    const VALUE: &str = "/values/v";
+    let arena = Arena::shared();
+    let java = arena.start([Peer::curator(&arena.place, &[])]).remove(0);
+    assert_eq!(java.ask(&format!("watch-value {VALUE}"), "watching"), "0 of-java", "it makes the znode");
+    let ours = SharedValue::new(&arena.client, VALUE, "of-rust").unwrap();
+    let (tell, told) = crossbeam_channel::unbounded();
+    ours.start().unwrap();
+    ours.add_listener(move |value: &[u8]| tell.send(value.to_vec()).unwrap_or_default());
+    assert_eq!((ours.value(), ours.versioned_value().version()), (b"of-java".to_vec(), 0));
+    let before = ours.versioned_value();
+    ours.set_value("rust-1").unwrap();
+    assert_eq!(java.hear("value-is"), "rust-1");
+    assert_eq!(ask(&java, &format!("try-value {VALUE} java-2"), "tried"), "true", "it knows the last value");
+    while told.recv_timeout(support::PATIENCE).unwrap() != b"java-2" {}
+    assert!(!ours.try_set_value(&before, "stale").unwrap());
+    assert!(ours.try_set_value(&ours.versioned_value(), "rust-3").unwrap());
+    while java.hear("value-is") != "rust-3" {}
+    ask(&java, &format!("set-value {VALUE} java-4"), "set");
+    support::eventually("known here", || ours.value() == b"java-4" && ours.versioned_value().version() == 4);
+    ours.close();
+    arena.client.delete().for_path(VALUE).unwrap();
+    arena.check_nothing_is_left(&[], vec![java]);
 }
 
 /// The limit of a semaphore is a count that the other side raises.

@@ -105,8 +105,7 @@ fn a_hand_over_between_threads_costs_no_request_and_goes_in_order() {
     let (says, said) = mpsc::channel();
     mutex.acquire().unwrap();
     await_watches(&server, &client, 2);
-    let asked =
-        || [op::CREATE_2, op::GET_DATA, op::EXISTS, op::DELETE].map(|op| proxy.requests(op)).iter().sum::<u64>();
+    let asked = || [op::CREATE, op::GET_DATA, op::EXISTS, op::DELETE].map(|op| proxy.requests(op)).iter().sum::<u64>();
     let before = asked();
     thread::scope(|scope| {
         for k in 0..WAITING {

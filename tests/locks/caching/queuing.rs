@@ -3,7 +3,7 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -13,11 +13,16 @@ use std::{
 use curator_locks::{
     AcquireOptions, Caching, CancelToken, Error, FencingToken, InterProcessMutex, InterProcessReadWriteLock, Result,
     RetryNTimes,
+    testing::{Fault, FaultProxy, RequestMatch, RequestRecord, op},
 };
 
 use crate::{
     local::{cached, cached_with, caching, pass_on},
-    support::{self, another, await_queue, builder, connect, eventually, mutex, namespace, queue, server},
+    support::{
+        self, PATIENCE, another, await_queue, builder, builder_at, connect, eventually, mutex, namespace, queue,
+        scope::{closed_by_failure, scope},
+        server,
+    },
     wire::{Wire, Wiring},
 };
 
@@ -109,6 +114,44 @@ fn the_place_goes_from_thread_to_thread_and_is_given_up_with_the_last() {
     plain.release().unwrap();
     kept.acquire().unwrap();
     kept.release().unwrap();
+}
+
+/// Its turn comes while there is no connection, and then it finds that the znode was deleted meanwhile: it enters again, in
+/// front of the thread that came later, which may be the first to know.
+#[test]
+fn a_thread_that_finds_its_znode_gone_goes_before_those_that_came_later() {
+    let namespace = namespace();
+    let proxy = FaultProxy::start(server().connect_string()).unwrap();
+    let client = closed_by_failure(connect(builder_at(&proxy.connect_string(), &namespace)));
+    let (admin, kept, order) = (connect(builder(server(), &namespace)), cached(&client), Mutex::new(Vec::new()));
+    let held = kept.lock().unwrap();
+    scope(|scope| {
+        for thread in [1, 2] {
+            let (kept, order) = (&kept, &order);
+            scope.spawn(move || {
+                let held = kept.lock().unwrap();
+                order.lock().unwrap().push(thread);
+                held.release().unwrap();
+            });
+            eventually("it waits", || kept.local_waiters() == thread);
+        }
+        // A look at the directory that gets no answer would end the tenure with this hold.
+        let is_listed = |request: &RequestRecord| request.op == op::GET_CHILDREN && request.error == Some(0);
+        eventually("the directory is watched", || proxy.log().iter().filter(|sent| is_listed(sent)).count() >= 2);
+        client.sync().for_path("/").unwrap();
+        proxy.refuse();
+        proxy.cut();
+        eventually("there is no connection", || !client.is_connected());
+        admin.delete().for_path(held.path()).unwrap();
+        let create = proxy.inject(RequestMatch::creates(), Fault::HoldRequest);
+        held.release().unwrap();
+        eventually("the next one has its turn", || kept.local_waiters() == 1);
+        proxy.pass().unwrap();
+        create.wait_for_hits(1, PATIENCE).unwrap();
+        eventually("one queues at the servers, and one waits behind it", || kept.local_waiters() == 1);
+        create.release();
+    });
+    assert_eq!(*order.lock().unwrap(), [1, 2]);
 }
 
 #[test]

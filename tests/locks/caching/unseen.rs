@@ -12,7 +12,7 @@ use std::{
 use curator_locks::{Acl, CuratorFramework, Error, perms};
 
 use crate::{
-    kinds::{ALL, Kind, Lock, PATH},
+    kinds::{ALL, Held, Kind, Lock, PATH},
     over::Over,
     support::{
         PATIENCE, builder, connect, eventually, namespace,
@@ -168,5 +168,36 @@ fn a_znode_whose_deletion_nobody_tells_is_not_passed_on_for_ever() {
             hold() != first
         });
         println!("{}: {grants} grants of a znode that is gone, {:?}", scene.kind.name, begin.elapsed());
+    });
+}
+
+/// An administrator deletes it while the watch on it is still on its way, and a rival is faster than the news.
+#[test]
+fn a_znode_without_a_watch_is_asked_for_before_another_thread_holds_by_it() {
+    for_every_kind(|scene| {
+        for is_so in [&scene.wire.is_slow_to_watch, &scene.wire.is_deaf] {
+            is_so.store(true, Ordering::SeqCst);
+        }
+        let held = scene.lock.hold().unwrap();
+        let znodes = held.holds();
+        eventually("it was seen who else is there", || scene.wire.listed.load(Ordering::SeqCst) >= znodes.len());
+        eventually("the watches are on their way", || scene.wire.under_way.lock().len() >= znodes.len());
+        // Those of the next contender are not.
+        scene.wire.is_slow_to_watch.store(false, Ordering::SeqCst);
+        scope(|scope| {
+            let next = || scope.spawn(|| scene.lock.hold_within(PATIENCE).unwrap().map(Held::release));
+            // Readers would not wait.
+            let waiter = (!scene.kind.is_shared).then(next);
+            eventually("another thread waits", || waiter.is_none() || scene.lock.waiters() > 0);
+            znodes.iter().for_each(|hold| scene.other.delete().for_path(hold.path()).unwrap());
+            let rival = scene.rival.hold_within(PATIENCE).unwrap().expect("the znodes are gone");
+            let next = waiter.map(|waiter| (drop(held.release()), waiter).1).unwrap_or_else(next);
+            eventually("the other thread queues behind the rival", || {
+                scene.kind.queued(&scene.other) == 2 || next.is_finished()
+            });
+            assert!(!next.is_finished(), "{}: two holders", scene.kind.name);
+            rival.release().unwrap();
+            next.join().unwrap().expect("no timeout").unwrap();
+        });
     });
 }

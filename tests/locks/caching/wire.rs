@@ -29,8 +29,12 @@ pub(crate) struct Wire {
     pub(crate) is_deaf: AtomicBool,
     /// The same for a znode that is deleted.
     pub(crate) is_deaf_to_deletes: AtomicBool,
-    /// How many watches on a znode itself have been set.
+    /// How many watches on a znode itself, and on the children of a directory, have been set.
     pub(crate) watched: AtomicUsize,
+    pub(crate) listed: AtomicUsize,
+    /// Whether requests for a watch on a znode itself stay on their way, and those that do.
+    pub(crate) is_slow_to_watch: AtomicBool,
+    pub(crate) under_way: Mutex<Vec<Submission>>,
     /// Watches and replies come in whatever order.
     pub(crate) is_in_disorder: AtomicBool,
     /// What went out.
@@ -66,19 +70,29 @@ impl Wired {
                 }
             }) as Watcher
         });
-        let is_of_znode =
-            matches!(sent.request, Request::Exists { watch: true, .. } | Request::GetData { watch: true, .. });
+        let is_of_znode = watches_znode(&sent.request);
+        let is_of_children = matches!(sent.request, Request::GetChildren { watch: true, .. });
         let (wire, on_reply) = (self.wire.clone(), sent.on_reply);
         let on_reply = Box::new(move |reply| {
             on_reply(reply);
             wire.watched.fetch_add(usize::from(is_of_znode), Ordering::SeqCst);
+            wire.listed.fetch_add(usize::from(is_of_children), Ordering::SeqCst);
         });
         Submission { watcher: hears, on_reply, ..sent }
     }
 }
 
+fn watches_znode(request: &Request) -> bool {
+    matches!(request, Request::Exists { watch: true, .. } | Request::GetData { watch: true, .. })
+}
+
 impl Session for Wired {
     fn submit(&self, batch: Vec<Submission>) -> Vec<Ticket> {
+        if batch.iter().all(|sent| watches_znode(&sent.request)) && self.wire.is_slow_to_watch.load(Ordering::SeqCst) {
+            let count = batch.len() as u64;
+            self.wire.under_way.lock().extend(batch);
+            return (0..count).map(|k| Ticket(u64::MAX - k)).collect();
+        }
         let creates = batch.iter().any(|sent| matches!(sent.request, Request::Create { .. }));
         if creates && self.wire.refuses.swap(false, Ordering::SeqCst) {
             self.wire.log.lock().push("refused".to_owned());

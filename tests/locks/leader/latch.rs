@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, bounded, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded, unbounded};
 use curator_locks::{
     Acl, AclProvider, AcquireOptions, Builder, CancelToken, CloseMode, CuratorFramework, Error, ErrorCode, HoldState,
     LeaderLatch, LeaderLatchListener, LeaderState, Leadership, LostReason, Stat,
@@ -427,6 +427,61 @@ fn a_listener_may_close_the_latch() {
     latch.start().unwrap();
     assert_eq!([0, 1].map(|_| said.recv_timeout(PATIENCE).unwrap()), ["closed", "told"]);
     await_queue(&client, PATH, 0);
+}
+
+#[test]
+fn a_term_closes_its_latch_whoever_calls_it_and_as_the_latch_itself_would() {
+    /// Closes in the first call, and keeps the term.
+    struct Closes(crossbeam_channel::Sender<&'static str>, Mutex<Option<Leadership>>);
+    impl LeaderLatchListener for Closes {
+        fn is_leader(&self, leadership: &Leadership) {
+            leadership.close().unwrap();
+            assert!(!leadership.has_leadership());
+            *self.1.lock() = Some(leadership.clone());
+            let _ = self.0.send("closed");
+        }
+        fn not_leader(&self) {
+            let again = self.1.lock().as_ref().unwrap().close();
+            assert!(matches!(again, Err(Error::NotInUse { state: "closed", .. })), "{again:?}");
+            let _ = self.0.send("told");
+        }
+    }
+    let client = client();
+    for (mode, expected) in [(CloseMode::NotifyLeader, &["closed", "told"][..]), (CloseMode::Silent, &["closed"])] {
+        let latch = LeaderLatch::new(&client, PATH).unwrap().with_close_mode(mode);
+        let (say, said) = unbounded();
+        latch.add_listener(Closes(say, Mutex::new(None)));
+        latch.start().unwrap();
+        let heard: Vec<_> = expected.iter().map(|_| said.recv_timeout(PATIENCE).unwrap()).collect();
+        assert_eq!(heard, expected);
+        await_queue(&client, PATH, 0);
+        assert_eq!(latch.state(), LeaderState::Closed);
+        drop(latch);
+        assert_eq!(said.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected), "told, or kept");
+    }
+    // From any thread, and after the latch has gone.
+    let (latch, _) = latch(&client);
+    latch.start().unwrap();
+    latch.await_leadership().unwrap();
+    let term = latch.leadership().unwrap();
+    term.close().unwrap();
+    assert!(queue(&client, PATH).is_empty() && !latch.has_leadership());
+    drop(latch);
+    term.close().unwrap();
+}
+
+#[test]
+fn a_timed_wait_for_a_latch_that_is_not_in_use_is_an_error_and_not_false() {
+    let client = client();
+    let (latch, _) = latch(&client);
+    for state in ["not started", "closed"] {
+        let result = latch.await_leadership_timeout(Duration::ZERO);
+        assert!(matches!(&result, Err(Error::NotInUse { state: named, .. }) if *named == state), "{result:?}");
+        if state == "not started" {
+            latch.start().unwrap();
+            latch.close().unwrap();
+        }
+    }
 }
 
 #[test]

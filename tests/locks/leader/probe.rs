@@ -25,6 +25,9 @@ pub struct Term {
     _returns: Sender<()>,
 }
 
+/// How `take_leadership` ends.
+pub type LeaderResult = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
 /// Hands its terms to the test.
 pub struct Probe {
     terms: Sender<Term>,
@@ -34,17 +37,18 @@ pub struct Probe {
 }
 
 impl LeaderSelectorListener for Probe {
-    fn take_leadership(&self, _client: &CuratorFramework, leadership: &Leadership) {
+    fn take_leadership(&self, _client: &CuratorFramework, leadership: &Leadership) -> LeaderResult {
         let (_returns, told) = bounded(0);
         let _ = self.terms.send(Term { leadership: leadership.clone(), _returns });
         if !self.is_obedient {
             let _ = told.recv();
-            return;
+            return Ok(());
         }
         select! {
             recv(told) -> _ => {}
             recv(leadership.cancelled()) -> _ => {}
         }
+        Ok(())
     }
 
     fn queueing_failed(&self, _client: &CuratorFramework, error: &Error) {

@@ -230,12 +230,60 @@ fn a_leader_that_panics_gives_leadership_up() {
     let selector = LeaderSelector::new(&client, PATH, move |_: &CuratorFramework, _: &Leadership| {
         count.fetch_add(1, Ordering::SeqCst);
         assert!(!first.swap(false, Ordering::SeqCst), "on purpose");
+        Ok(())
     });
     let selector = selector.unwrap();
     selector.start().unwrap();
     eventually("it led once, and can be queued again", || selector.requeue().unwrap());
     eventually("it leads again", || calls.load(Ordering::SeqCst) == 2);
     await_queue(&client, PATH, 0);
+}
+
+/// Curator drops it.
+#[test]
+fn an_error_of_a_leader_ends_its_term_and_is_told() {
+    let client = client();
+    let (tell, told) = crossbeam_channel::unbounded();
+    client.add_unhandled_error_listener(move |message, error| {
+        tell.send((message.to_owned(), error.to_string())).unwrap_or_default();
+    });
+    let terms = AtomicUsize::new(0);
+    let selector = LeaderSelector::new(&client, PATH, move |client: &CuratorFramework, _: &Leadership| {
+        if terms.fetch_add(1, Ordering::SeqCst) == 0 {
+            client.get_data().for_path("/what-it-needs")?;
+        }
+        Err("it has enough".into())
+    });
+    let selector = selector.unwrap();
+    selector.start().unwrap();
+    let (message, error) = told.recv_timeout(PATIENCE).unwrap();
+    assert!(message.starts_with(PATH) && error.contains("/what-it-needs"), "{message}: {error}");
+    eventually("it can be queued again", || selector.requeue().unwrap());
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap().1, "it has enough");
+    await_queue(&client, PATH, 0);
+}
+
+#[test]
+fn a_leader_closes_its_selector_by_its_term() {
+    let client = client();
+    let (tell, told) = crossbeam_channel::unbounded();
+    let lead = move |_: &CuratorFramework, leadership: &Leadership| {
+        leadership.close()?;
+        tell.send((leadership.has_leadership(), leadership.clone()))?;
+        Ok(())
+    };
+    let selector = LeaderSelector::new(&client, PATH, lead).unwrap();
+    selector.auto_requeue();
+    selector.start().unwrap();
+    let (leads, term) = told.recv_timeout(PATIENCE).unwrap();
+    assert!(!leads);
+    await_queue(&client, PATH, 0);
+    assert_eq!(selector.state(), LeaderState::Closed);
+    assert!(matches!(selector.requeue(), Err(Error::NotInUse { state: "closed", .. })));
+    assert!(matches!(term.close(), Err(Error::NotInUse { .. })));
+    drop(selector);
+    eventually("nothing of the selector is left", || term.close().is_ok());
+    assert!(told.is_empty(), "it led again");
 }
 
 #[test]

@@ -29,6 +29,7 @@ fn a_client_that_is_closed_under_those_who_lead_and_wait_is_no_error() {
     let (client, path) = (client(), "/leaders/closed");
     let quiet = |_: &CuratorFramework, leadership: &Leadership| {
         let _ = leadership.cancelled().recv();
+        Ok(())
     };
     let selectors = [(); 2].map(|()| LeaderSelector::new(&client, path, quiet).unwrap());
     let latches = [(); 2].map(|()| LeaderLatch::new(&client, path).unwrap());
@@ -194,8 +195,8 @@ fn the_session_policy_leads_on_over_a_blip() {
 struct Blind(Probe);
 
 impl LeaderSelectorListener for Blind {
-    fn take_leadership(&self, client: &CuratorFramework, leadership: &Leadership) {
-        self.0.take_leadership(client, leadership);
+    fn take_leadership(&self, client: &CuratorFramework, leadership: &Leadership) -> LeaderResult {
+        self.0.take_leadership(client, leadership)
     }
 
     fn state_changed(&self, _: &CuratorFramework, _: ConnectionState) -> Result<(), CancelLeadership> {

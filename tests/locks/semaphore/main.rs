@@ -10,6 +10,7 @@ mod mutex;
 #[path = "../over.rs"]
 mod over;
 mod shared_count;
+mod shared_value;
 
 #[path = "../../support/mod.rs"]
 mod support;

@@ -1,5 +1,7 @@
 //! The unfair mutex where something fails.
 
+use std::thread;
+
 use curator_locks::testing::{Fault, FaultProxy, InjectedFault, RequestMatch, op};
 
 use super::*;
@@ -13,7 +15,7 @@ struct Faulty {
 impl Faulty {
     fn start(namespace: &str) -> Faulty {
         let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
-        let client = connect(builder_at(&proxy.connect_string(), namespace));
+        let client = closed_by_failure(connect(builder_at(&proxy.connect_string(), namespace)));
         Faulty { proxy, client }
     }
 
@@ -51,7 +53,7 @@ fn releases_whose_reply_is_lost(rounds: usize) {
         first.acquire().unwrap();
         let lost = faulty.inject_delete(Fault::CutInsteadOfReply);
         let held_back = faulty.inject_delete(Fault::HoldRequest);
-        thread::scope(|scope| {
+        scope(|scope| {
             scope.spawn(|| {
                 lost.wait_for_hits(1, PATIENCE).unwrap();
                 assert!(next.acquire_timeout(PATIENCE).unwrap());
@@ -83,7 +85,7 @@ fn a_release_that_waits_for_a_connection_takes_the_lock_from_nobody() {
     assert!(next.acquire_timeout(PATIENCE).unwrap());
     assert!(first.hold().unwrap().is_valid(), "the session was too short for this test");
     let hold = first.hold().unwrap();
-    thread::scope(|scope| {
+    scope(|scope| {
         scope.spawn(|| {
             eventually("the release has begun", || hold.state() == HoldState::Released);
             faulty.proxy.pass().unwrap();
@@ -149,7 +151,7 @@ fn a_create_whose_reply_was_lost_is_found_also_behind_a_request_to_give_the_lock
     first.on_revocation(move |request| drop(tell.send(request.who().map(str::to_owned))));
     let lost = faulty.inject_create(Fault::CutInsteadOfReply);
     faulty.stay_away();
-    thread::scope(|scope| {
+    scope(|scope| {
         let waiting = scope.spawn(|| {
             let held = first.lock_timeout(PATIENCE).unwrap().expect("it waits for itself");
             assert_eq!(asked.recv_timeout(PATIENCE), Ok(None));
@@ -172,18 +174,47 @@ fn a_directory_that_vanishes_at_each_hand_over_ends_no_wait() {
     let other = client_in(&namespace);
     let (first, waiting) = (mutex(&other), mutex(&faulty.client));
     first.acquire().unwrap();
-    thread::scope(|scope| {
+    scope(|scope| {
         let waiter = scope.spawn(|| waiting.acquire().and_then(|()| waiting.release()));
+        // A waiter that sends its list after the first hand-over waits for the next holder, and creates nothing that could
+        // be refused.
+        await_waiter(&other, &faulty.client);
         // More often than the retry policy allows.
-        for _ in 0..8 {
+        for round in 0..8 {
             let create = RequestMatch::op(op::MULTI).times(2);
             let refused = faulty.proxy.inject(create, Fault::Refuse(NO_NODE));
             first.release().unwrap();
             // Most often faster than the waiter, which pauses once refused.
             first.acquire().unwrap();
+            let seen = || {
+                let (hits, holder, log) = (refused.hits(), node(&other), faulty.proxy.log());
+                format!("the waiter was refused twice, and waits: round {round}, {hits} hits, {holder:?}, {log:#?}")
+            };
             let is_waiting = || refused.hits() == 2 && waits(&other, &faulty.client);
-            eventually("the waiter was refused, and waits", || is_waiting() || waiter.is_finished());
+            eventually_or(seen, || is_waiting() || waiter.is_finished());
         }
+        first.release().unwrap();
+        waiter.join().unwrap().unwrap();
+    });
+}
+
+/// It has heard that the lock is taken, and then another holder comes before it knows by which znode.
+#[test]
+fn a_waiter_that_lists_after_a_hand_over_waits_for_the_next_holder() {
+    let namespace = namespace();
+    let faulty = Faulty::start(&namespace);
+    let other = client_in(&namespace);
+    let (first, waiting) = (mutex(&other), mutex(&faulty.client));
+    first.acquire().unwrap();
+    scope(|scope| {
+        let list = faulty.proxy.inject(RequestMatch::op(op::GET_CHILDREN), Fault::HoldRequest);
+        let waiter = scope.spawn(|| waiting.acquire().and_then(|()| waiting.release()));
+        list.wait_for_hits(1, PATIENCE).unwrap();
+        first.release().unwrap();
+        first.acquire().unwrap();
+        list.release();
+        await_waiter(&other, &faulty.client);
+        assert_eq!(faulty.proxy.requests(op::MULTI), 1);
         first.release().unwrap();
         waiter.join().unwrap().unwrap();
     });
@@ -199,7 +230,7 @@ fn a_create_that_never_arrived_waits_for_who_was_faster() {
     first.acquire().unwrap();
     first.release().unwrap();
     let fault = faulty.inject_create(Fault::CutInsteadOfRequest);
-    thread::scope(|scope| {
+    scope(|scope| {
         let waiter = scope.spawn(|| {
             first.acquire().unwrap();
             first.release().unwrap();
@@ -226,7 +257,7 @@ fn a_doubtful_create_that_nobody_waits_for_any_more_is_deleted() {
     let fault = faulty.inject_create(Fault::CutInsteadOfReply);
     faulty.stay_away();
     let token = CancelToken::new();
-    thread::scope(|scope| {
+    scope(|scope| {
         let waiter = scope.spawn(|| first.acquire_with(&AcquireOptions::new().cancel_token(&token)));
         // Who gives up before that withdraws over the connection that it still has.
         fault.wait_for_hits(1, PATIENCE).unwrap();
@@ -316,7 +347,7 @@ fn a_request_that_comes_late_reaches_nobody() {
     let next = mutex(&other).with_lock_data("the next one's");
     let (tell, asked) = crossbeam_channel::unbounded();
     next.on_revocation(move |request| drop(tell.send(request.who().map(str::to_owned))));
-    thread::scope(|scope| {
+    scope(|scope| {
         let late = LateRequest::start(scope, &asker, &holder);
         let held = next.lock().unwrap();
         late.arrive();
@@ -332,7 +363,7 @@ fn a_create_whose_reply_was_lost_is_found_also_where_a_late_request_came_over_it
     let namespace = namespace();
     let (asker, holder, next) = (Faulty::start(&namespace), client_in(&namespace), Faulty::start(&namespace));
     let waiting = mutex(&next.client);
-    thread::scope(|scope| {
+    scope(|scope| {
         let late = LateRequest::start(scope, &asker, &holder);
         keep_directory(&holder);
         let lost = next.inject_create(Fault::CutInsteadOfReply);
@@ -357,7 +388,7 @@ fn a_create_whose_reply_was_lost_is_cleaned_up_also_where_others_have_written_ov
     let lost = faulty.inject_create(Fault::CutInsteadOfReply);
     faulty.stay_away();
     let token = CancelToken::new();
-    thread::scope(|scope| {
+    scope(|scope| {
         let waiter = scope.spawn(|| first.acquire_with(&AcquireOptions::new().cancel_token(&token)));
         lost.wait_for_hits(1, PATIENCE).unwrap();
         eventually("its client knows of the cut", || !faulty.client.is_connected());
@@ -390,7 +421,7 @@ mod slow {
     #[test]
     fn a_release_whose_reply_was_lost_never_takes_the_lock_from_the_next_holder() {
         // A reconnect takes its time, so four at a time.
-        thread::scope(|scope| {
+        scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| releases_whose_reply_is_lost(25));
             }

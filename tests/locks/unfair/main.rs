@@ -6,16 +6,17 @@ mod faults;
 #[path = "../../support/mod.rs"]
 mod support;
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use curator_locks::{
     AcquireOptions, CancelToken, CreateMode, CuratorFramework, Error, HoldState, InterProcessUnfairMutex, LostReason,
     Revoker, Stat, testing::TestingServer,
 };
-use support::{PATIENCE, builder, builder_at, children, client_in, connect, eventually, namespace, watchers};
+use support::{
+    PATIENCE, builder, builder_at, children, connect, eventually, eventually_or, namespace,
+    scope::{client_in, closed_by_failure, scope},
+    watchers,
+};
 
 const PATH: &str = "/locks/l";
 /// Where the holder's znode is, and no other.
@@ -129,7 +130,7 @@ fn an_administrators_delete_is_told_to_the_holder_and_wakes_a_waiter() {
     let (held_by, waiting) = (mutex(&holder), mutex(&other));
     let held = held_by.lock().unwrap();
     let changes = held.state_changes();
-    thread::scope(|scope| {
+    scope(|scope| {
         let (done, is_done) = crossbeam_channel::bounded::<()>(0);
         let waiter = scope.spawn(move || {
             let held = waiting.lock().unwrap();
@@ -168,7 +169,7 @@ fn a_foreign_node_in_the_directory_is_waited_for() {
     client.create().creating_parents_if_needed().for_path(&foreign).unwrap();
     let mutex = mutex(&client);
     assert!(mutex.try_lock().unwrap().is_none());
-    thread::scope(|scope| {
+    scope(|scope| {
         let waiter = scope.spawn(|| {
             mutex.acquire().unwrap();
             mutex.release().unwrap();
@@ -191,7 +192,7 @@ fn a_lock_of_the_fixed_name_and_this_one_exclude_each_other() {
     assert!(!mutex.acquire_timeout(Duration::from_millis(200)).unwrap(), "two holders");
     assert!(mutex.try_lock().unwrap().is_none(), "two holders");
     assert_eq!(classical.check_exists().for_path(&fixed).unwrap().unwrap().ephemeral_owner, classical.session_id());
-    let held = thread::scope(|scope| {
+    let held = scope(|scope| {
         let waiter = scope.spawn(|| mutex.lock_timeout(PATIENCE).unwrap().map(|held| held.release().unwrap()));
         classical.delete().for_path(&fixed).unwrap();
         assert!(waiter.join().unwrap().is_some());

@@ -140,7 +140,7 @@ fn lost_replies_in_the_background_delay_the_lock_and_leave_nothing() {
     let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
     let (faulty, admin) = (connect(builder_at(&proxy.connect_string(), &namespace)), client_in(&namespace));
     for fault in [Fault::CutInsteadOfReply, Fault::CutInsteadOfRequest] {
-        for op in [op::CREATE_2, op::GET_CHILDREN, op::GET_DATA] {
+        for op in [op::CREATE, op::GET_CHILDREN, op::GET_DATA] {
             let ((owner, _), (waiter, told)) = (candidate(&admin), candidate(&faulty));
             owner.lock().unwrap();
             waiter.lock().unwrap();

@@ -140,7 +140,6 @@ impl Server {
         match request {
             Request::Create { path, data, mode, .. } => self.create(session, path, data, *mode, changes),
             Request::Delete { path, .. } => self.remove(path, changes),
-            Request::SetData { path, .. } => Ok(Response::Stat(stat_of(self.tree.znode_at(path)?))),
             Request::Multi(steps) => self.all_or_nothing(session, steps, changes),
             Request::Sync { path } => Ok(Response::Synced { path: path.clone() }),
             _ => self.tree.read(request),
@@ -181,7 +180,7 @@ impl Server {
                 return Err(ErrorCode::NodeExists);
             }
             self.change(Change::Made(number), changes);
-            return Ok(Response::Created { path: path.to_owned(), stat: None });
+            return Ok(Response::Created { path: path.to_owned(), czxid: 0 });
         };
         let directory = self.tree.directory(number).ok_or(ErrorCode::NoNode)?;
         let name = if mode.is_sequential() { format!("{name}{:010}", directory.created) } else { name.to_owned() };
@@ -191,9 +190,9 @@ impl Server {
         self.zxid += 1;
         let owner = if mode.is_ephemeral() { session } else { 0 };
         let znode = Znode { name, czxid: self.zxid, owner, data: data.to_vec() };
-        let (path, stat) = (format!("{}/{}", DIRECTORIES[number], znode.name), stat_of(&znode));
+        let path = format!("{}/{}", DIRECTORIES[number], znode.name);
         self.change(Change::Created(number, znode), changes);
-        Ok(Response::Created { path, stat: Some(stat) })
+        Ok(Response::Created { path, czxid: self.zxid })
     }
 
     pub fn delete(&mut self, number: usize, name: &str, changes: &mut Vec<Change>) {

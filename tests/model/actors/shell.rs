@@ -192,7 +192,7 @@ impl World {
             }
             Do::MakeDirectory => {
                 let (path, mode) = (spec.directory.clone(), CreateMode::Container);
-                let request = Request::Create { path, data: Vec::new(), acl: Vec::new(), mode, with_stat: true };
+                let request = Request::Create { path, data: Vec::new(), acl: Vec::new(), mode };
                 self.submit(t, vec![(request, None)]);
                 Owed::Directory
             }

@@ -186,10 +186,7 @@ fn a_reader_takes_a_writers_place_only_beside_that_writer() {
     };
     assert_eq!(reader(SESSION + 1).1, "end: CompanionGone", "the writer's session has ended");
     let create = "create /main/u1-__READ__0000000003; list /main";
-    let made = || {
-        let path = "/main/u1-__READ__0000000003".to_owned();
-        Ok(Response::Created { path, stat: Some(Stat { czxid: 9, ..Stat::default() }) })
-    };
+    let made = || Ok(Response::Created { path: "/main/u1-__READ__0000000003".to_owned(), czxid: 9 });
     let own = "u1-__READ__0000000003".to_owned();
     let (mut one, first) = reader(SESSION);
     assert_eq!(first, create);

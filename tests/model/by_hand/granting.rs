@@ -166,6 +166,25 @@ fn a_new_attempt_has_nothing_to_do_with_the_one_before() {
     assert_eq!(one.told([names(vec![other(3)])]), "sync; exists /main/u2-lock-0000000008", "nor was it answered");
 }
 
+/// Nobody can ask in a pause, and two heartbeats settle the doubt after it.
+#[test]
+fn a_pause_is_no_part_of_a_doubt() {
+    let mut one = asked();
+    assert_eq!(one.told([synced(), stands(7, SESSION)]), "doze");
+    for _ in 0..40 {
+        one.view.now += T / 50;
+        assert_eq!(one.step(Input::Woken), "doze");
+    }
+    one.view.now += T * 9 / 10;
+    assert_eq!(one.step(Input::Woken), "doze", "0.8 T of doubt and a pause are no doubt of T");
+    for _ in 0..49 {
+        one.view.now += T / 50;
+        assert_eq!(one.step(Input::Woken), "doze");
+    }
+    one.view.now += T / 50;
+    assert_eq!(one.step(Input::Woken), "end: Uncertain", "it has lasted T since the pause");
+}
+
 #[test]
 fn what_has_left_the_other_queue_may_not_wait_here_any_more() {
     let mut lock = Lock::mutex().watching_all();

@@ -168,8 +168,7 @@ fn czxid(number: u32) -> i64 {
 }
 
 fn created(unique: u8, number: u32) -> Answer {
-    let stat = Stat { czxid: czxid(number), ephemeral_owner: SESSION, ..Stat::default() };
-    Ok(Response::Created { path: format!("/main/{}", own(unique, number)), stat: Some(stat) })
+    Ok(Response::Created { path: format!("/main/{}", own(unique, number)), czxid: czxid(number) })
 }
 
 fn names(names: Vec<String>) -> Answer {

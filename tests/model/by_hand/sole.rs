@@ -4,7 +4,7 @@ use curator_locks::{ErrorCode, unversioned::contender::Input};
 
 use super::*;
 
-const CREATE: &str = "at once: delete /main; create /main; create /main/u1-lock; write /main/u1-lock";
+const CREATE: &str = "at once: delete /main; create /main; create /main/u1-lock";
 const TAKEN: ErrorCode = ErrorCode::NotEmpty;
 
 /// The name of a holder's znode.

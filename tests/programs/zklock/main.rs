@@ -5,11 +5,16 @@
 #[path = "../../interop/arena.rs"]
 mod arena;
 mod cached;
+mod dialects;
 #[path = "../../interop/history.rs"]
 mod history;
+#[path = "../../interop/login.rs"]
+mod login;
 #[path = "../../interop/peer.rs"]
 mod peer;
 mod run;
+#[cfg(feature = "kerberos")]
+mod sasl;
 mod scene;
 #[path = "../../support/mod.rs"]
 mod support;
@@ -53,8 +58,12 @@ fn zklock<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
 
 fn zklock_at<S: AsRef<OsStr>>(servers: &str, arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zklock"));
-    command.args(arguments).env("ZK_CONNECT", servers).env("HOME", "/nowhere").env_remove("XDG_CONFIG_HOME");
-    for variable in ["ZKLOCK_CONFIG", "ZKLOCK_AUTH"] {
+    command
+        .args(arguments)
+        .env("ZK_CONNECT", support::dialects::wanted(servers))
+        .env("HOME", "/nowhere")
+        .env_remove("XDG_CONFIG_HOME");
+    for variable in ["ZKLOCK_CONFIG", "ZKLOCK_AUTH", "ZKLOCK_SASL_USER", "ZKLOCK_SASL_PASSWORD"] {
         command.env_remove(variable);
     }
     command.stdin(Stdio::null());

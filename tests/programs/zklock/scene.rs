@@ -71,7 +71,12 @@ fn expected() -> [(&'static str, &'static str, Vec<Row>); 6] {
 #[test]
 fn each_row_is_right_of_all_kinds_and_languages_at_once() {
     let server = quick_server().start().unwrap();
-    let place = Place { servers: server.connect_string(), namespace: "shop".into(), session: Duration::from_secs(20) };
+    let place = Place {
+        servers: server.connect_string(),
+        namespace: "shop".into(),
+        session: Duration::from_secs(20),
+        login: crate::login::Login::default(),
+    };
     let curator = |data: &str| Peer::curator(&place, &[&format!("data={data}")]);
     let mut peers = [
         curator("billing"),

@@ -292,10 +292,15 @@ fn unfair_locks_write_locks_and_latches() {
 struct Leads;
 
 impl LeaderSelectorListener for Leads {
-    fn take_leadership(&self, _client: &CuratorFramework, leadership: &Leadership) {
+    fn take_leadership(
+        &self,
+        _client: &CuratorFramework,
+        leadership: &Leadership,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         while leadership.has_leadership() {
             thread::sleep(std::time::Duration::from_millis(5));
         }
+        Ok(())
     }
 }
 

@@ -93,7 +93,7 @@ pub(super) fn supervise(
     family.set_group(command.as_raw());
     let mut ends = await_changes(command, &family)?;
     let terminal = Terminal::new(command);
-    let mut watch = Watch {
+    let mut watch = RunningCommand {
         held,
         watchdog,
         command,
@@ -144,7 +144,7 @@ pub(super) fn supervise(
 }
 
 /// The state while the command runs.
-struct Watch<'a> {
+struct RunningCommand<'a> {
     held: &'a Held,
     watchdog: Watchdog,
     command: Pid,
@@ -160,7 +160,7 @@ struct Watch<'a> {
     is_interrupted: bool,
 }
 
-impl Watch<'_> {
+impl RunningCommand<'_> {
     /// Whether the command has ended, and all that it started.
     fn is_over(&self) -> bool {
         self.status.is_some() && self.family.is_gone()

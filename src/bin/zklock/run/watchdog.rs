@@ -148,12 +148,12 @@ pub(crate) fn watch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
     tell("ready");
     let (limits, family) = (Limits::of(timeout), Family::new(&session, &node));
-    Watch { limits, family, until: None, has_warned: false }.run();
+    WatchdogProcess { limits, family, until: None, has_warned: false }.run();
     voice::finish();
     ExitCode::SUCCESS
 }
 
-struct Watch {
+struct WatchdogProcess {
     limits: Limits,
     family: Family,
     /// The end of the hold, by the clock that runs while the machine sleeps.
@@ -193,7 +193,7 @@ impl Orders {
     }
 }
 
-impl Watch {
+impl WatchdogProcess {
     /// For how long the lock is held for certain.
     fn left(&self) -> Duration {
         self.until.map_or(Duration::MAX, |until| until.saturating_sub(clock::now()))

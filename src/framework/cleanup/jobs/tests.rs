@@ -121,6 +121,34 @@ fn a_job_ends_with_the_session_that_owned_its_znode() {
 }
 
 #[test]
+fn a_job_of_a_session_that_leaves_its_znodes_goes_on_in_the_next_one() {
+    let mut rig = Rig::new();
+    let (first, mut job) = (rig.desk.clone(), Job::delete(ServerPath::from_server("/l/x"), Some(&rig.session())));
+    let done = job.done();
+    rig.cleanup.add(job);
+    rig.search(1);
+    rig.take();
+    *first.left_behind.lock() = Some(rig.now);
+    first.ended.store(true, Ordering::Release);
+    rig.answer(|_| Err(SessionError::Expired));
+    rig.take();
+    rig.desk = StubSession::new();
+    assert!(rig.cleanup.wake(None), "a new connection");
+    rig.cleanup.work(&rig.session());
+    let found = "_c_00001-lock-0000000007";
+    let sent = rig.answer(|request| match request {
+        Request::GetChildren { .. } => children([found.to_owned()]),
+        _ => Ok(Response::Done),
+    });
+    assert_eq!(sent.len(), 3, "{sent:?}");
+    assert!(done.try_recv().unwrap_err().is_empty(), "before the answer is taken");
+    rig.take();
+    assert!(done.try_recv().unwrap_err().is_disconnected());
+    let sent = rig.answer(|_| Ok(Response::Done));
+    assert_eq!(sent.iter().map(Request::path).collect::<Vec<_>>(), [format!("/l/{found}")]);
+}
+
+#[test]
 fn what_the_server_refuses_is_tried_until_it_is_gone_with_a_growing_pause() {
     let mut rig = Rig::new();
     let mut job = Job::delete(ServerPath::from_server("/l/x"), Some(&rig.session()));

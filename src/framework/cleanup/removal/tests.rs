@@ -43,7 +43,8 @@ fn refusals() -> Vec<Reply> {
         ErrorCode::SystemError,
         ErrorCode::Other(-4711),
     ];
-    let lost = [lost(), Err(SessionError::Expired), Err(SessionError::AuthFailed("digest".into()))];
+    let refused = SessionError::AuthFailed { scheme: "digest".into(), detail: String::new() };
+    let lost = [lost(), Err(SessionError::Expired), Err(refused)];
     codes.into_iter().map(code).chain(lost).collect()
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Znode {
     /// Whether others were in front of it.
     pub(crate) has_waited: bool,
     /// Whether it is no lock, but a place in the queue for one.
-    pub(crate) is_place: bool,
+    pub(crate) is_queue: bool,
 }
 
 /// A cache that hands a held znode on from hold to hold.

@@ -47,8 +47,8 @@ impl Stage {
 
     fn held(&self) -> Arc<HeldNode> {
         let path = ServerPath::from_server(PATH);
-        let (is_place, has_waited) = (false, false);
-        let znode = Znode { path, czxid: 3, token: 3, grant: 0, has_waited, is_place };
+        let (is_queue, has_waited) = (false, false);
+        let znode = Znode { path, czxid: 3, token: 3, grant: 0, has_waited, is_queue };
         self.client.core.held.add_znode(znode, self.session.clone(), 1, None, None)
     }
 

@@ -40,10 +40,7 @@ fn rejected_credentials_end_the_session_with_the_scheme_and_never_the_secret() {
     rig.receive(&server::reply(XID_AUTH, 0, 0, b"")).unwrap();
     rig.receive(&server::reply(XID_AUTH, 0, server::AUTH_FAILED, b"")).unwrap();
     rig.submit(&sync("/c"), 3);
-    assert_eq!(
-        rig.take_log(),
-        [r#"1 AuthFailed("bad")"#, r#"2 AuthFailed("bad")"#, r#"raise AuthFailed("bad")"#, r#"3 AuthFailed("bad")"#]
-    );
+    assert_eq!(rig.take_log(), ["1 refused bad", "2 refused bad", "raise refused bad", "3 refused bad"]);
     assert!(!rig.machine.is_alive());
 }
 
@@ -94,7 +91,7 @@ fn answers_of_an_earlier_connection_do_not_count_for_the_next() {
     rig.written();
     rig.take_log();
     rig.receive(&server::reply(XID_AUTH, 0, server::AUTH_FAILED, b"")).unwrap();
-    assert_eq!(rig.log, [r#"raise AuthFailed("first")"#]);
+    assert_eq!(rig.log, ["raise refused first"]);
 }
 
 #[test]
@@ -104,4 +101,82 @@ fn a_preamble_that_was_not_written_is_not_written_to_the_next_connection_as_well
     rig.disconnect();
     rig.connect();
     assert_eq!(ops(&rig.written()), [server::AUTH]);
+}
+
+const WHY: &str = "the ticket has expired";
+
+fn refuse(rig: &mut Rig) {
+    let now = rig.now;
+    rig.input(|machine, actions| machine.auth_failed("sasl".into(), WHY.into(), now, actions));
+}
+
+#[test]
+fn a_new_session_that_sasl_does_not_let_in_ends_at_once() {
+    let mut rig = Rig::new();
+    rig.submit(&sync("/a"), 1);
+    refuse(&mut rig);
+    rig.submit(&sync("/b"), 2);
+    assert_eq!(rig.take_log(), ["1 refused sasl", "raise refused sasl", "2 refused sasl"]);
+    // No request of it has ever been taken, so no znode needs a close.
+    assert!(rig.machine.is_over(rig.now));
+}
+
+#[test]
+fn a_session_that_sasl_does_not_let_in_again_is_closed_without_it() {
+    let mut rig = Rig::connected();
+    rig.watch(&get_data("/watched"), 1);
+    rig.disconnect();
+    rig.take_log();
+    refuse(&mut rig);
+    assert_eq!(rig.take_log(), ["watcher 1 Ended", "raise refused sasl"]);
+    #[cfg(feature = "sasl")]
+    assert!(!rig.machine.authenticates());
+    assert!(!rig.machine.is_over(rig.now) && rig.machine.is_over(rig.now + T));
+    rig.connect();
+    assert_eq!(ops(&rig.answer_all()), [server::CLOSE]);
+    assert!(rig.machine.is_over(rig.now));
+}
+
+#[test]
+fn a_close_that_a_server_refuses_without_sasl_is_not_sent_again_and_again() {
+    let mut rig = Rig::connected();
+    rig.disconnect();
+    refuse(&mut rig);
+    rig.connect();
+    let close = rig.written().remove(0);
+    rig.receive(&server::answer(&close, 0, SASL_REQUIRED)).unwrap();
+    assert!(rig.machine.is_over(rig.now));
+}
+
+#[cfg(feature = "sasl")]
+#[test]
+fn a_session_that_is_being_closed_authenticates_until_it_is_refused() {
+    let mut rig = Rig::connected();
+    rig.disconnect();
+    rig.leave(SessionError::Closed, None);
+    rig.take_log();
+    assert!(rig.machine.authenticates());
+    refuse(&mut rig);
+    assert!(!rig.machine.authenticates());
+    assert_eq!(rig.log, [""; 0]);
+    rig.connect();
+    assert_eq!(ops(&rig.written()), [server::CLOSE]);
+}
+
+/// What a server answers to a request of a client that has not authenticated itself.
+const SASL_REQUIRED: i32 = -124;
+
+#[test]
+fn a_server_that_demands_sasl_ends_a_session_without_it() {
+    let mut rig = Rig::connected();
+    rig.submit(&sync("/a"), 1);
+    rig.submit(&sync("/b"), 2);
+    let first = rig.written().remove(0);
+    rig.receive(&server::answer(&first, 0, SASL_REQUIRED)).unwrap();
+    assert_eq!(rig.take_log(), ["1 refused sasl", "2 refused sasl", "raise refused sasl"]);
+    rig.disconnect();
+    rig.connect();
+    let close = rig.written().remove(0);
+    rig.receive(&server::answer(&close, 0, SASL_REQUIRED)).unwrap();
+    assert!(rig.machine.is_over(rig.now));
 }

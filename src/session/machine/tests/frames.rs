@@ -16,6 +16,8 @@ fn frame_config() -> SessionConfig {
     SessionConfig {
         hosts: "127.0.0.1:2181".parse().unwrap(),
         addresses: Default::default(),
+        dialect: Some(Dialect::ZooKeeper),
+        successor: Default::default(),
         session_timeout: Duration::from_secs(12),
         connection_timeout: Duration::from_secs(12),
         authorizations: vec![("digest".into(), b"user:secret".to_vec())],

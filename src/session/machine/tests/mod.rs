@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 mod auth;
+mod dialects;
 mod frames;
 mod liveness;
 mod model;
@@ -140,11 +141,13 @@ fn words(action: Action<u32, u32>) -> String {
         Action::Complete(tag, Ok(_)) => format!("{tag} ok"),
         Action::Complete(tag, Err(SessionError::Server(code))) => format!("{tag} {code:?}"),
         Action::Complete(tag, Err(SessionError::ConnectionLoss(_))) => format!("{tag} lost"),
+        Action::Complete(tag, Err(SessionError::AuthFailed { scheme, .. })) => format!("{tag} refused {scheme}"),
         Action::Complete(tag, Err(error)) => format!("{tag} {error:?}"),
         Action::Notify(tag, WatchEvent::Node { event, connection }) => {
             format!("watcher {tag} {event:?} over {connection}")
         }
         Action::Notify(tag, event) => format!("watcher {tag} {event:?}"),
+        Action::Raise(SessionEvent::AuthFailed { scheme, .. }) => format!("raise refused {scheme}"),
         Action::Raise(event) => format!("raise {event:?}"),
         Action::DropCompletion(tag) => format!("drop {tag}"),
         Action::DropWatcher(tag) => format!("drop watcher {tag}"),

@@ -25,14 +25,17 @@ pub(super) const ROWS: [Row; 36] = [
         "a sync brings a follower up to date",
         "a open at=leader; b open at=follower; a create /x data=1; b sync /x; b get /x; a set /x 2; b sync /x; b get /x",
     ),
-    ("a sync through the leader", "a open at=leader; b open at=follower; b create /x; a sync /; a exists /x"),
+    (
+        "a write through the leader comes after one through a follower",
+        "a open at=leader; b open at=follower; b create /x; a create /y; a exists /x",
+    ),
     (
         "a watch at a follower",
         "a open at=leader; b open at=follower; a create /x; b sync /; b get /x w; a set /x 1; b sync /",
     ),
     (
         "watches at all servers",
-        "a open at=leader; b open at=follower; c open at=other; b exists /x w; c exists /x w; a exists /x w; b create /x; a sync /; b sync /; c sync /",
+        "a open at=leader; b open at=follower; c open at=other; b sync /; c sync /; b exists /x w; c exists /x w; a exists /x w; b create /x; a await; b sync /; c sync /",
     ),
     (
         "one's own change through a follower is told before its reply",
@@ -57,7 +60,7 @@ pub(super) const ROWS: [Row; 36] = [
     ),
     (
         "a session is resumed at the leader",
-        "a open at=follower; a create /x flags=1; a cut; b resume a at=leader; b ephemerals /; b delete /x",
+        "a open at=follower; a create /x flags=1; a cut; c open at=leader; b resume a at=leader; b ephemerals /; b delete /x",
     ),
     (
         "a session of the leader is resumed at a follower",
@@ -65,14 +68,14 @@ pub(super) const ROWS: [Row; 36] = [
     ),
     (
         "a resumed session with another timeout, at another server",
-        "a open at=follower timeout=9000; a cut; b resume a at=other timeout=5000; b ping",
+        "a open at=follower timeout=9000; a cut; b resume a at=other timeout=5000; b sync /",
     ),
     (
         "a wrong password at a follower",
-        "a open at=follower; a cut; b resume a at=other badly; c resume a at=other; c ping",
+        "a open at=follower; a cut; b resume a at=other badly; c resume a at=other; c sync /",
     ),
-    ("a closed session at a follower", "a open at=follower; a close; b resume a at=other"),
-    ("a closed session at the leader", "a open at=follower; a close; b resume a at=leader"),
+    ("a closed session at a follower", "a open at=follower; a close; c open at=other; c sync /; b resume a at=other"),
+    ("a closed session at the leader", "a open at=follower; a close; c open at=leader; b resume a at=leader"),
     (
         "a session that moved ends the connection that writes",
         "a open at=follower; b resume a at=other; a exists /; a create /x; b sync /; b exists /x; b create /x",

@@ -349,6 +349,7 @@ fn one_leads_when_the_leader_of_the_ensemble_is_killed() {
     let selectors = clients.each_ref().map(|client| {
         let lead = |_: &CuratorFramework, leadership: &Leadership| {
             let _ = leadership.cancelled().recv();
+            Ok(())
         };
         LeaderSelector::new(client, "/leaders/other", lead).unwrap()
     });

@@ -129,6 +129,7 @@ impl Selector {
                 recv(resigned) -> _ => {}
             }
             told("ends");
+            Ok(())
         });
         let selector = selector.unwrap();
         selector.auto_requeue();

@@ -90,8 +90,10 @@ impl Line {
         (line, prepared)
     }
 
-    fn reads(&self) -> u64 {
-        self.proxy.requests(op::GET_DATA)
+    fn reads(&self) -> usize {
+        let is_of_lock = |path: &String| path.contains("/locks/m/");
+        let log = self.proxy.log().into_iter();
+        log.filter(|read| read.op == op::GET_DATA && read.path.as_ref().is_some_and(is_of_lock)).count()
     }
 
     fn listings(&self) -> u64 {

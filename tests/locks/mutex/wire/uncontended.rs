@@ -44,7 +44,7 @@ impl Counted {
 
     /// Creates, lists, looks at the directories, deletes so far.
     fn requests(&self) -> [u64; 4] {
-        [op::CREATE_2, op::GET_CHILDREN, op::EXISTS, op::DELETE].map(|op| self.proxy.requests(op))
+        [op::CREATE, op::GET_CHILDREN, op::EXISTS, op::DELETE].map(|op| self.proxy.requests(op))
     }
 
     fn lists(&self) -> u64 {
@@ -193,7 +193,7 @@ fn a_directory_that_is_made_anew_while_the_create_is_under_way_is_not_mistaken_f
     let counted = Counted::new();
     let other = another(&counted.client);
     let mutex = settled(&counted.client);
-    let create = counted.proxy.inject(RequestMatch::op(op::CREATE_2), Fault::HoldRequest);
+    let create = counted.proxy.inject(RequestMatch::op(op::CREATE), Fault::HoldRequest);
     assert_waits(&counted, &mutex, &other, || {
         create.wait_for_hits(1, PATIENCE).unwrap();
         let rival = make_anew(&other);
@@ -226,7 +226,7 @@ fn a_connection_that_ends_with_the_create_under_way_leaves_the_grant_to_a_list()
     let counted = Counted::new();
     let mutex = settled(&counted.client);
     let before = counted.lists();
-    let fault = counted.proxy.inject(RequestMatch::op(op::CREATE_2), Fault::CutInsteadOfReply);
+    let fault = counted.proxy.inject(RequestMatch::op(op::CREATE), Fault::CutInsteadOfReply);
     mutex.acquire().unwrap();
     assert_eq!(fault.hits(), 1);
     assert!(counted.lists() > before);

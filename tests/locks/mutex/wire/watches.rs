@@ -17,7 +17,6 @@ fn giving_a_watch_up_never_takes_another_one_on_its_way() {
         data: Vec::new(),
         acl: curator_locks::Acl::open_unsafe(),
         mode: curator_locks::CreateMode::Ephemeral,
-        with_stat: false,
     };
     session.ask([create])[0].as_ref().unwrap();
     let barrier = Barrier::new(2);

@@ -126,6 +126,6 @@ fn who_holds_when_the_credentials_are_rejected_is_told_at_once() {
         assert!(clock::now() < deadline);
         std::thread::sleep(MOMENT);
     }
-    observer(SessionEvent::AuthFailed("digest".into()));
+    observer(SessionEvent::AuthFailed { scheme: "digest".into(), detail: String::new() });
     assert_eq!(states.recv_timeout(LONG / 2).unwrap(), HoldState::Lost(LostReason::SessionExpired));
 }

@@ -39,6 +39,54 @@ fn requests_submitted_without_a_server_are_written_when_there_is_one() {
     }
 }
 
+#[test]
+fn another_session_in_the_place_of_the_first_is_the_next_one_of_the_client() {
+    let fake = Fake::new();
+    let config = fake.config();
+    let (client, peer) = Client::connected_with(&config, &fake);
+    drop(peer);
+    assert_eq!(client.event(), SessionEvent::Disconnected);
+    let mut peer = fake.accept();
+    assert_eq!(peer.hello().session_id, fake::ID);
+    peer.send(&Peer::greeting(12_000, fake::ID + 1));
+    assert_eq!(client.event(), SessionEvent::Expired);
+    assert!(client.session.is_ended() && client.session.left_behind().is_some());
+    let next = Client::open(&config);
+    assert!(matches!(next.event(), SessionEvent::Connected { connection: 1, .. }));
+    assert_eq!(next.session.id(), fake::ID + 1);
+    let (_, answered) = next.submit(sync("/"));
+    let request = peer.request();
+    peer.answer(&request);
+    assert!(answered.recv_timeout(LONG).unwrap().is_ok(), "over the connection that there was");
+}
+
+#[test]
+fn another_session_that_nobody_goes_on_with_is_closed() {
+    let fake = Fake::new();
+    let config = fake.config();
+    let (client, peer) = Client::connected_with(&config, &fake);
+    drop(peer);
+    let mut peer = fake.accept();
+    peer.hello();
+    peer.send(&Peer::greeting(12_000, fake::ID + 1));
+    while client.event() != SessionEvent::Expired {}
+    drop(config.successor.take());
+    assert_eq!(peer.request().op, server::CLOSE);
+}
+
+#[test]
+fn a_session_that_is_left_closes_the_one_that_it_is_given_instead() {
+    let fake = Fake::new();
+    let (client, peer) = Client::connected(&fake);
+    drop(peer);
+    assert_eq!(client.event(), SessionEvent::Disconnected);
+    let mut peer = fake.accept();
+    peer.hello();
+    client.session.abandon();
+    peer.send(&Peer::greeting(12_000, fake::ID + 1));
+    assert_eq!(peer.request().op, server::CLOSE);
+}
+
 /// The first two whenever they come, and all others up to then.
 fn next_attempt(fake: &Fake, before: usize, until: Instant) -> Option<Peer> {
     if before < 2 { Some(fake.accept()) } else { fake.accept_until(until) }
@@ -123,7 +171,8 @@ impl Transport for Nowhere {
 #[test]
 fn a_transport_with_a_handshake_of_its_own_has_all_the_time_of_an_attempt() {
     let (sender, limits) = unbounded();
-    let _session = NativeSession::open(&server::config(), Arc::new(Nowhere(sender)), Arc::new(|_| {})).unwrap();
+    let factory = NativeSessions::over(Arc::new(Nowhere(sender)));
+    let _session = factory.open(&server::config(), Arc::new(|_| {})).unwrap();
     let seconds: Vec<u64> = (0..4).map(|_| limits.recv_timeout(LONG).unwrap().as_secs()).collect();
     assert_eq!(seconds, [1, 2, 4, 8]);
 }
@@ -166,7 +215,7 @@ fn rejected_credentials_end_the_connection_and_the_session_is_closed_over_anothe
     assert!(matches!(client.event(), SessionEvent::Connected { .. }));
     assert_eq!(peer.request().op, server::AUTH);
     peer.send(&server::reply(-4, 0, server::AUTH_FAILED, b""));
-    assert_eq!(client.event(), SessionEvent::AuthFailed("digest".into()));
+    assert!(matches!(client.event(), SessionEvent::AuthFailed { scheme, .. } if scheme == "digest"));
     drop(peer);
     let mut peer = fake.accept();
     peer.welcome();
@@ -226,12 +275,7 @@ impl Scripted {
     }
 
     fn open(self: &Arc<Self>, config: &SessionConfig) -> Client {
-        let (sender, events) = unbounded();
-        let observer: SessionObserver = Arc::new(move |event| {
-            // The test may be over.
-            let _ = sender.send(event);
-        });
-        Client { session: NativeSession::open(config, self.clone(), observer).unwrap(), events }
+        Client::open_with(&NativeSessions::over(self.clone()), config)
     }
 }
 

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 mod alone;
+#[cfg(feature = "sasl")]
+mod authenticating;
 mod connecting;
 mod cuts;
 mod ending;
@@ -50,17 +52,25 @@ struct Client {
 
 impl Client {
     fn open(config: &SessionConfig) -> Client {
+        Client::open_with(&NativeSessionFactory, config)
+    }
+
+    fn open_with(factory: &dyn SessionFactory, config: &SessionConfig) -> Client {
         let (sender, events) = unbounded();
         let observer: SessionObserver = Arc::new(move |event| {
             // The test may be over.
             let _ = sender.send(event);
         });
-        Client { session: NativeSessionFactory.open(config, observer).unwrap(), events }
+        Client { session: factory.open(config, observer).unwrap(), events }
     }
 
     /// A session that the server has just taken up.
     fn connected(fake: &Fake) -> (Client, Peer) {
-        let client = Client::open(&fake.config());
+        Client::connected_with(&fake.config(), fake)
+    }
+
+    fn connected_with(config: &SessionConfig, fake: &Fake) -> (Client, Peer) {
+        let client = Client::open(config);
         let peer = client.welcome(fake);
         assert!(matches!(client.event(), SessionEvent::Connected { connection: 1, .. }));
         (client, peer)

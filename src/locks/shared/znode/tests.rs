@@ -6,7 +6,9 @@ use std::{
 };
 
 use super::*;
-use crate::{framework::config::retry::RetryOneTime, session::fake::stub::StubSession};
+use crate::{
+    framework::config::retry::RetryOneTime, locks::shared::count::SharedCount, session::fake::stub::StubSession,
+};
 
 /// A client whose servers are not there, and its session.
 fn client() -> (CuratorFramework, Arc<StubSession>) {
@@ -36,7 +38,7 @@ fn listeners_hear_of_values_in_the_order_in_which_they_were_accepted() {
                         return;
                     }
                     let stat = Stat { mzxid: value.into(), version: value, ..Stat::default() };
-                    count.shared.accept(&session, &stat, value, Occasion::Change);
+                    count.value.znode.accept(&session, &stat, &i32::to_be_bytes(value), Occasion::Change);
                 }
             });
         }
@@ -53,11 +55,11 @@ fn listeners_hear_of_values_in_the_order_in_which_they_were_accepted() {
 fn what_is_put_off_is_asked_again_once_for_whatever_needed_it_most() {
     let (client, session) = client();
     let count = SharedCount::new(&client, "/c", 5).unwrap();
-    count.shared.state.lock().life = CuratorFrameworkState::Started;
+    count.value.znode.state.lock().life = CuratorFrameworkState::Started;
     let (tell, told) = crate::base::channel::unbounded();
     count.add_listener(move |value| tell.send(value).unwrap_or_default());
-    count.shared.refresh(Occasion::Connection);
-    count.shared.refresh(Occasion::Change);
+    count.value.znode.refresh(Occasion::Connection);
+    count.value.znode.refresh(Occasion::Change);
     for asked in [4, 2, 2] {
         assert_eq!(session.submissions.lock().len(), asked);
         // No timer comes in between.
@@ -84,15 +86,15 @@ fn an_answer_of_a_session_before_says_nothing_new() {
     let count = SharedCount::new(&client, "/c", 0).unwrap();
     let accept = |session: Arc<dyn Session>, mzxid: i64, value: i32| {
         let stat = Stat { mzxid, version: value, ..Stat::default() };
-        count.shared.accept(&session, &stat, value, Occasion::Change);
+        count.value.znode.accept(&session, &stat, &i32::to_be_bytes(value), Occasion::Change);
         count.count()
     };
     assert_eq!(accept(session.clone(), 20, 2), 2);
     assert_eq!(accept(StubSession::new(), 30, 1), 2, "of a session before");
     // As if a session before had brought what is known.
-    count.shared.state.lock().session_id = 8;
+    count.value.znode.state.lock().session_id = 8;
     assert_eq!(accept(session, 10, 3), 3, "the session of now counts, whatever its numbers");
-    count.shared.state.lock().session_id = 8;
+    count.value.znode.state.lock().session_id = 8;
     assert_eq!(accept(StubSession::new(), 30, 4), 4, "there is nothing of the session of now");
 }
 

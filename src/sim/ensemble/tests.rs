@@ -1,1 +1,0 @@
-//! The replicated part, in the model alone.
