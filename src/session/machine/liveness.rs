@@ -116,7 +116,7 @@ impl Liveness {
                 self.heartbeat_answered(sent, now);
             }
             Origin::Resumed { sent, counts } => {
-                if let Some(until) = self.valid_until {
+                if let Some(until) = self.valid_until.filter(|until| now < *until) {
                     // The leader goes by this timeout from now on, even if it is shorter, and whatever counts as a proof.
                     let touched = self.lasts_from(sent);
                     self.valid_until = Some(if counts { touched } else { until.min(touched) });

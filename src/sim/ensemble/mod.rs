@@ -48,7 +48,7 @@ pub(crate) use self::{
     connection::ConnId,
     server::Throttle,
     tree::Tree,
-    txn::Entry,
+    txn::{Entry, Txn},
     wire::Output,
 };
 

@@ -207,6 +207,7 @@ fn selector(objects: &Objects, terms: &Terms, wait: &Wait<'_>, term: Duration) -
         let _ = leadership.sleep(term);
         of_listener.end(false);
         of_listener.user.shared.panics.called();
+        Ok(())
     };
     let selector = LeaderSelector::new(&objects.client, terms.user.path(terms.place), leads)?;
     selector.auto_requeue();
