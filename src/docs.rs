@@ -17,6 +17,7 @@ macro_rules! chapter {
 
 chapter!(guide, "../docs/guide.md");
 chapter!(guarantees, "../docs/guarantees.md");
+chapter!(simulator, "../docs/simulator.md");
 chapter!(sharing, "../docs/sharing.md");
 chapter!(operations, "../docs/operations.md");
 chapter!(porting, "../docs/porting.md");

@@ -67,6 +67,7 @@
 //! |---|---|
 //! | [How it works](docs::guide) | how a contender gets the lock, what its holder knows, lost connections, threads, errors |
 //! | [What is guaranteed](docs::guarantees) | each promise, its condition, what breaks it; fencing |
+//! | [The simulator](docs::simulator) | how the promises are tried in virtual time, and how to run it |
 //! | [Coming from Curator](docs::porting) | method by method, and what is stricter |
 //! | [Sharing locks](docs::sharing) | with Curator in Java and kazoo in Python |
 //! | [Running it](docs::operations) | how to choose the session timeout, logs, numbers, what to alert on, access control |

@@ -47,7 +47,7 @@ pub(crate) use self::{
     config::{Dialect, EnsembleConfig},
     connection::ConnId,
     server::Throttle,
-    tree::{Node, Tree},
+    tree::Tree,
     txn::{Entry, Txn},
     wire::Output,
 };
