@@ -17,7 +17,7 @@ use super::{
 use crate::{
     base::sim::{
         Until, What,
-        clock::{duration, nanos},
+        clock::{duration, instant, nanos},
         me,
         run::Run,
     },
@@ -129,6 +129,12 @@ impl Process {
         self.world.note(&format!("{} is killed ({how:?})", self.name));
         self.world.network().process_died(self.number, how);
         self.world.sim().kill(self.number);
+    }
+
+    /// What its clock shows.
+    pub(crate) fn now(&self) -> Instant {
+        let run = self.world.sim();
+        instant(run.clock(self.number).shows(run.time()))
     }
 
     /// The true time at which its clock shows that, at its present rate.
