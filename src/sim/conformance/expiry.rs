@@ -58,12 +58,8 @@ fn lifetimes<S: Servers>(servers: &mut S, at: &str) -> Vec<Range<Duration>> {
 
 fn begin<S: Servers>(servers: &mut S, at: &str, number: u32) -> usize {
     let conn = open(servers, at, TIMEOUT);
-    let request = Request::Create {
-        path: path(number),
-        data: Vec::new(),
-        acl: Acl::open_unsafe(),
-        mode: CreateMode::Ephemeral,
-    };
+    let request =
+        Request::Create { path: path(number), data: Vec::new(), acl: Acl::open_unsafe(), mode: CreateMode::Ephemeral };
     ask(servers, conn, &request);
     conn
 }

@@ -95,12 +95,8 @@ fn a_server_that_does_not_know_an_operation_ends_the_connection() {
     let mut run = Run::new(EnsembleConfig { dialect, ..EnsembleConfig::default() }, 6);
     let client = run.client(0);
     assert!(is_done(&run.create(&client, "/x")));
-    let container = Request::Create {
-        path: "/y".into(),
-        data: Vec::new(),
-        acl: Acl::open_unsafe(),
-        mode: CreateMode::Container,
-    };
+    let container =
+        Request::Create { path: "/y".into(), data: Vec::new(), acl: Acl::open_unsafe(), mode: CreateMode::Container };
     assert_eq!(run.ask(&client, &container), Answer::Ended);
 }
 
