@@ -4,6 +4,7 @@
 use uuid::Uuid;
 
 /// A random UUID of version 4.
+#[inline(always)]
 pub(crate) fn uuid() -> Uuid {
     #[cfg(test)]
     if super::sim::is_simulated() {
