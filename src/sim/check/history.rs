@@ -127,6 +127,7 @@ pub(crate) enum Limit {
 
 /// One acquire.
 #[derive(Debug, Clone)]
+#[allow(dead_code, reason = "a report shows all of it")]
 pub(crate) struct Call {
     pub(crate) place: usize,
     pub(crate) by: Actor,
@@ -141,6 +142,7 @@ pub(crate) struct Call {
 
 /// A write that the servers were to refuse once the lock is gone.
 #[derive(Debug, Clone)]
+#[allow(dead_code, reason = "a report shows all of it")]
 pub(crate) struct Write {
     pub(crate) place: usize,
     pub(crate) by: Actor,
@@ -173,8 +175,6 @@ pub(crate) enum Excuse {
     Isolated,
     /// The servers granted a shorter session timeout than before, and the client could not know.
     Lowered,
-    /// Two faults in a row: a session in doubt, and a leader that paused before it was due.
-    TwoFaults,
 }
 
 /// What is known about the run beside what its users did.

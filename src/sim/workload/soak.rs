@@ -1,4 +1,5 @@
 //! Runs plan after plan, as long as there is time: what `ci/sim` calls. The environment says for how long and from which seed.
+#![allow(clippy::disallowed_methods, reason = "how long runs take is told by the real clock")]
 
 use std::{
     collections::BTreeMap,
