@@ -203,7 +203,7 @@ pub(crate) struct Facts {
     /// The longest session timeout.
     pub(crate) timeout: Duration,
     /// How long a waiter may take once everything has healed, beside what others hold.
-    pub(crate) patience: Duration,
+    pub(crate) grace: Duration,
     /// The longest time for which a single thread is kept from running.
     pub(crate) stall: Duration,
 }

@@ -31,7 +31,7 @@ pub(super) trait Servers {
     /// Connects to a server: a number, `leader`, or the first or second `follower`.
     fn connect(&mut self, at: &str) -> usize;
     fn write(&mut self, conn: usize, bytes: &[u8]);
-    fn read(&mut self, conn: usize, patience: Duration) -> Came;
+    fn read(&mut self, conn: usize, grace: Duration) -> Came;
     fn hang_up(&mut self, conn: usize);
     /// Cuts a server off from the others, not from its clients.
     fn cut_off(&mut self, at: &str);

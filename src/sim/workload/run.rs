@@ -123,7 +123,7 @@ fn direct(world: &World, plan: &Arc<Plan>, notes: &Notes) {
     notes.facts(|facts| {
         facts.timeout = plan.timeout;
         let slowest = plan.processes.iter().map(|process| process.latency).max().unwrap_or_default();
-        facts.patience = plan.timeout * 12 + slowest * 200 + Duration::from_secs(90);
+        facts.grace = plan.timeout * 12 + slowest * 200 + Duration::from_secs(90);
         facts.stall = if plan.stalls { LONGEST_STALL } else { Duration::ZERO };
     });
     let is_calm = Arc::new(AtomicBool::new(false));
