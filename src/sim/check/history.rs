@@ -83,9 +83,10 @@ impl Claim {
         for promise in &self.promises {
             let until = self.ended.map_or(promise.until, |ended| ended.min(promise.until));
             match spans.last_mut() {
-                _ if until <= promise.at => {}
-                Some((_, end)) if promise.at <= *end => *end = (*end).max(until),
-                _ => spans.push((promise.at, until)),
+                // A later promise takes the place of the one before, also where it is the shorter one.
+                Some((_, end)) if promise.at <= *end => *end = until.max(promise.at),
+                _ if until > promise.at => spans.push((promise.at, until)),
+                _ => {}
             }
         }
         spans

@@ -3,10 +3,10 @@
 use std::{ops::Range, time::Duration};
 
 use super::{
+    dialogue::{Came, Servers},
     model::Model,
     plain::{PATIENCE, answers, ask, open},
     real::{Real, Streams},
-    scene::{Came, Servers},
     tests::patient_cluster,
 };
 use crate::{

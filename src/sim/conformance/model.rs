@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::scene::{Came, Servers, named};
+use super::dialogue::{Came, Servers, named};
 use crate::sim::ensemble::{ConnId, Ensemble, EnsembleConfig, Output, faults::Isolated};
 
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::scene::{Came, Servers, named};
+use super::dialogue::{Came, Servers, named};
 use crate::testing::{TestingCluster, TestingServer};
 
 /// One server, or several.

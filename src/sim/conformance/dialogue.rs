@@ -91,7 +91,7 @@ struct Client {
     asked: VecDeque<(i32, i32)>,
 }
 
-pub(super) struct Scene<'a, S> {
+pub(super) struct Dialogue<'a, S> {
     servers: &'a mut S,
     names: Names,
     clients: BTreeMap<String, Client>,
@@ -101,18 +101,18 @@ pub(super) struct Scene<'a, S> {
     transcript: Vec<String>,
 }
 
-impl<'a, S: Servers> Scene<'a, S> {
+impl<'a, S: Servers> Dialogue<'a, S> {
     /// Carries out a row in a directory of its own: what came, line by line.
     pub(super) fn play(servers: &'a mut S, directory: &str, script: &str) -> Vec<String> {
         let names = Names { directory: format!("/{directory}"), ..Names::default() };
         let (clients, sessions) = (BTreeMap::new(), BTreeMap::new());
-        let mut scene = Scene { servers, names, clients, sessions, last_zxid: 0, transcript: Vec::new() };
-        scene.prepare();
+        let mut dialogue = Dialogue { servers, names, clients, sessions, last_zxid: 0, transcript: Vec::new() };
+        dialogue.prepare();
         for (name, step) in script::parse(script) {
-            scene.step(&name, &step);
+            dialogue.step(&name, &step);
         }
-        scene.clear();
-        scene.transcript
+        dialogue.clear();
+        dialogue.transcript
     }
 
     fn prepare(&mut self) {
