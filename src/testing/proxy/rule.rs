@@ -23,7 +23,7 @@ use super::{frame::RequestHeader, op};
 /// let client = CuratorFrameworkFactory::new_client(proxy.connect_string(), retry)?;
 /// client.start()?;
 /// let no_auth = proxy.inject(RequestMatch::op(op::SET_DATA), Fault::Refuse(-102));
-/// assert!(client.set_data().for_path("/").is_err());
+/// assert!(client.set_data().for_path_and_data("/", "data").is_err());
 /// assert_eq!(no_auth.hits(), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
