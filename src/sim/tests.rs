@@ -211,7 +211,7 @@ fn a_reply_that_is_lost_is_lost_once() {
 fn who_dies_holding_is_followed_once_its_session_is_over() {
     for how in [Death::Reset, Death::Silent] {
         let report = World::run(5, WorldConfig::default(), |world| {
-            let (victim, heir) = (world.process("victim"), world.process("heir"));
+            let (victim, successor) = (world.process("victim"), world.process("successor"));
             let its = victim.clone();
             victim.spawn("worker", move || {
                 let client = its.client(|builder| builder.session_timeout(T));
@@ -221,8 +221,8 @@ fn who_dies_holding_is_followed_once_its_session_is_over() {
             });
             world.sleep(5 * SECOND);
             victim.kill(how);
-            let (died, its, its_world) = (world.now(), heir.clone(), world.clone());
-            let waited = heir.spawn("worker", move || {
+            let (died, its, its_world) = (world.now(), successor.clone(), world.clone());
+            let waited = successor.spawn("worker", move || {
                 let client = its.client(|builder| builder.session_timeout(T));
                 InterProcessMutex::new(&client, PATH).unwrap().lock().unwrap().release().unwrap();
                 its_world.now() - died

@@ -230,7 +230,9 @@ impl Peer {
     }
 
     pub(crate) fn quit(self) {
-        self.ask("quit", "bye");
+        self.tell("quit");
+        // Its listeners may still tell of what came before.
+        while self.line() != "bye" {}
     }
 
     pub(crate) fn pid(&self) -> Pid {

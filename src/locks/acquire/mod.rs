@@ -308,20 +308,21 @@ impl<'a> Run<'a> {
         // The servers remove a container that was used, and never one that was not.
         self.has_made_directory |= containers && matches!(made, Ok(true));
         made.map(drop).map_err(|error| {
-            let is_below_ephemeral = error.code() == Some(ErrorCode::NoChildrenForEphemerals);
-            let is_final = is_below_ephemeral && !self.is_parent_ephemeral();
+            let is_final = error.code() == Some(ErrorCode::NoChildrenForEphemerals) && self.is_below_ephemeral();
             let failed = self.failed(error, false);
             Failed { code: failed.code.filter(|_| !is_final), ..failed }
         })
     }
 
-    /// Whether it is the directory's own parent that can have no children, and no znode further up.
-    fn is_parent_ephemeral(&self) -> bool {
-        let look = |path: &ServerPath| Request::Exists { path: path.as_str().to_owned(), watch: false };
-        let parent = self.acquire.lock.directory().ancestors().last();
-        let found =
-            parent.zip(self.call.session().ok()).map(|(path, session)| self.call.ask_all(&session, [look(&path)]));
-        matches!(found.as_deref(), Some([Ok(Response::Stat(stat))]) if stat.ephemeral_owner != 0)
+    /// Whether a znode above the directory's own parent can have no children. The parent's end lets this contender go on, and
+    /// it may have ended already: it is not asked for. Nor does an answer that does not come say anything.
+    fn is_below_ephemeral(&self) -> bool {
+        let mut above: Vec<_> = self.acquire.lock.directory().ancestors().collect();
+        above.pop();
+        let look = |path: ServerPath| Request::Exists { path: path.into_string(), watch: false };
+        let Ok(session) = self.call.session() else { return false };
+        let found = self.call.ask_all(&session, above.into_iter().map(look).collect::<Vec<_>>());
+        found.iter().any(|found| matches!(found, Ok(Response::Stat(stat)) if stat.ephemeral_owner != 0))
     }
 
     fn again(&mut self, error: Error) -> Input<Error> {

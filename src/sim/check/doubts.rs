@@ -15,7 +15,8 @@ pub(super) fn check(history: &History, verdict: &mut Verdict) {
         let is_after_pause = !history.facts.stood(claim.by.process, since, claim.begun).is_zero();
         // It looked before it was kept from running.
         let is_stalled = claim.begun.saturating_sub(until) <= stall * 2;
-        if !is_after_pause && !(is_stalled && !stall.is_zero()) {
+        let is_excused = is_after_pause || (is_stalled && !stall.is_zero());
+        if !is_excused {
             let what = || format!("[{claim}] was certain until {:.6} s", until.as_secs_f64());
             verdict.broken_unless_excused(history, &[claim], ("granted in doubt", claim.begun), what);
         }

@@ -83,9 +83,10 @@ impl Claim {
         for promise in &self.promises {
             let until = self.ended.map_or(promise.until, |ended| ended.min(promise.until));
             match spans.last_mut() {
-                _ if until <= promise.at => {}
-                Some((_, end)) if promise.at <= *end => *end = (*end).max(until),
-                _ => spans.push((promise.at, until)),
+                // A later promise takes the place of the one before, also where it is the shorter one.
+                Some((_, end)) if promise.at <= *end => *end = until.max(promise.at),
+                _ if until > promise.at => spans.push((promise.at, until)),
+                _ => {}
             }
         }
         spans
@@ -127,6 +128,7 @@ pub(crate) enum Limit {
 
 /// One acquire.
 #[derive(Debug, Clone)]
+#[allow(dead_code, reason = "a report shows all of it")]
 pub(crate) struct Call {
     pub(crate) place: usize,
     pub(crate) by: Actor,
@@ -141,6 +143,7 @@ pub(crate) struct Call {
 
 /// A write that the servers were to refuse once the lock is gone.
 #[derive(Debug, Clone)]
+#[allow(dead_code, reason = "a report shows all of it")]
 pub(crate) struct Write {
     pub(crate) place: usize,
     pub(crate) by: Actor,
@@ -173,8 +176,6 @@ pub(crate) enum Excuse {
     Isolated,
     /// The servers granted a shorter session timeout than before, and the client could not know.
     Lowered,
-    /// Two faults in a row: a session in doubt, and a leader that paused before it was due.
-    TwoFaults,
 }
 
 /// What is known about the run beside what its users did.
@@ -203,7 +204,7 @@ pub(crate) struct Facts {
     /// The longest session timeout.
     pub(crate) timeout: Duration,
     /// How long a waiter may take once everything has healed, beside what others hold.
-    pub(crate) patience: Duration,
+    pub(crate) grace: Duration,
     /// The longest time for which a single thread is kept from running.
     pub(crate) stall: Duration,
 }

@@ -16,7 +16,7 @@ pub(super) fn check(history: &History, verdict: &mut Verdict) {
 
 fn check_healed(history: &History, call: &Call, verdict: &mut Verdict) {
     let Some(healed) = history.facts.healed else { return };
-    let latest = healed.max(call.began) + history.facts.patience;
+    let latest = healed.max(call.began) + history.facts.grace;
     let returned = call.returned.unwrap_or(history.end);
     if returned > latest {
         let what = format!("{} although all was healed at {:.6} s", describe(call, returned), healed.as_secs_f64());

@@ -39,7 +39,7 @@ fn claim(process: usize, token: i64, begun: f64, until: f64, ended: Option<f64>)
 fn history(claims: Vec<Claim>) -> History {
     let mut history = History { places: vec![2], claims, end: s(1000.0), ..History::default() };
     history.facts.timeout = T;
-    history.facts.patience = s(30.0);
+    history.facts.grace = s(30.0);
     history
 }
 

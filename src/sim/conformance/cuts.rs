@@ -6,10 +6,10 @@ use std::{
 };
 
 use super::{
+    dialogue::{Came, Servers},
     model::Model,
     plain::open,
     real::{Real, Streams},
-    scene::{Came, Servers},
 };
 use crate::{machine::Machine, proto::request::Request, sim::ensemble::EnsembleConfig, testing::TestingCluster};
 

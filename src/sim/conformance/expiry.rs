@@ -3,10 +3,10 @@
 use std::{ops::Range, time::Duration};
 
 use super::{
+    dialogue::{Came, Servers},
     model::Model,
     plain::{PATIENCE, answers, ask, open},
     real::{Real, Streams},
-    scene::{Came, Servers},
     tests::patient_cluster,
 };
 use crate::{
@@ -36,24 +36,27 @@ fn lifetimes<S: Servers>(servers: &mut S, at: &str) -> Vec<Range<Duration>> {
     let conns: Vec<usize> = (0..SESSIONS).map(|number| begin(servers, at, number)).collect();
     let watcher = open(servers, "leader", Duration::from_secs(60));
     ask(servers, watcher, &Request::Sync { path: "/".into() });
-    for number in 0..SESSIONS {
-        ask(servers, watcher, &Request::Exists { path: path(number), watch: true });
-    }
+    // On a machine that lets us wait, a session may have ended before its znode is watched, or its ping.
+    let mut ends = vec![None; SESSIONS as usize];
+    let is_watched: Vec<bool> = (0..SESSIONS).map(|number| is_there(servers, watcher, number, &mut ends)).collect();
     // A session that has just begun is touched by all servers once more.
     servers.pass(TICK);
-    // On a machine that lets us wait, a session may have ended before its ping.
     let pings = conns.iter().map(|conn| {
         servers.pass(TICK * 3 / SESSIONS / 2);
         let sent = servers.now();
         answers(servers, *conn, &Request::Ping).then(|| sent..servers.now())
     });
     let pings: Vec<Option<Range<Duration>>> = pings.collect();
-    let ends = ends(servers, watcher);
+    while is_watched.iter().zip(&ends).any(|(is_watched, end)| *is_watched && end.is_none()) {
+        let frame = frame(servers, watcher);
+        note(decode_header(&frame).unwrap().1, servers.now(), &mut ends);
+    }
     conns.into_iter().chain([watcher]).for_each(|conn| servers.hang_up(conn));
-    let life = |(ping, end): (&Option<Range<Duration>>, Duration)| {
-        ping.as_ref().map(|ping| end.saturating_sub(ping.end)..end.saturating_sub(ping.start))
+    let life = |(ping, end): (Option<Range<Duration>>, Option<Duration>)| {
+        let (ping, end) = ping.zip(end)?;
+        Some(end.saturating_sub(ping.end)..end.saturating_sub(ping.start))
     };
-    pings.iter().zip(ends).filter_map(life).collect()
+    pings.into_iter().zip(ends).filter_map(life).collect()
 }
 
 fn begin<S: Servers>(servers: &mut S, at: &str, number: u32) -> usize {
@@ -64,17 +67,28 @@ fn begin<S: Servers>(servers: &mut S, at: &str, number: u32) -> usize {
     conn
 }
 
-/// When each session's znode went.
-fn ends<S: Servers>(servers: &mut S, watcher: usize) -> Vec<Duration> {
-    let mut ends = vec![Duration::ZERO; SESSIONS as usize];
-    for _ in 0..SESSIONS {
-        let Came::Frame(frame) = servers.read(watcher, PATIENCE) else { panic!("a session does not end") };
-        let (_, body) = decode_header(&frame).unwrap();
-        let path = Notification::decode(body).unwrap().path;
-        let number: usize = path.rsplit('-').next().unwrap().parse().unwrap();
-        ends[number] = servers.now();
+fn frame<S: Servers>(servers: &mut S, conn: usize) -> Vec<u8> {
+    let Came::Frame(frame) = servers.read(conn, PATIENCE) else { panic!("a session does not end") };
+    frame
+}
+
+/// Whether the session's znode is there, and watched from here on. Notes the ends that are told meanwhile.
+fn is_there<S: Servers>(servers: &mut S, watcher: usize, number: u32, ends: &mut [Option<Duration>]) -> bool {
+    servers.write(watcher, &Request::Exists { path: path(number), watch: true }.encode(1));
+    loop {
+        let frame = frame(servers, watcher);
+        let (header, body) = decode_header(&frame).unwrap();
+        if header.xid == 1 {
+            return header.err == 0;
+        }
+        note(body, servers.now(), ends);
     }
-    ends
+}
+
+/// Notes when a session's znode went.
+fn note(event: &[u8], now: Duration, ends: &mut [Option<Duration>]) {
+    let path = Notification::decode(event).unwrap().path;
+    ends[path.rsplit('-').next().unwrap().parse::<usize>().unwrap()] = Some(now);
 }
 
 /// The shortest and the longest life that the model shows, over many seeds.

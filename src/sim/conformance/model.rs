@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::scene::{Came, Servers, named};
+use super::dialogue::{Came, Servers, named};
 use crate::sim::ensemble::{ConnId, Ensemble, EnsembleConfig, Output, faults::Isolated};
 
 #[derive(Debug, Default)]
@@ -80,8 +80,8 @@ impl Servers for Model {
         self.deliver(out);
     }
 
-    fn read(&mut self, conn: usize, patience: Duration) -> Came {
-        let deadline = self.now + patience;
+    fn read(&mut self, conn: usize, grace: Duration) -> Came {
+        let deadline = self.now + grace;
         loop {
             if let Some(came) = self.frame(conn) {
                 return came;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::scene::{Came, Servers};
+use super::dialogue::{Came, Servers};
 use crate::proto::{connect::ConnectRequest, request::Request};
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::scene::{Came, Servers, named};
+use super::dialogue::{Came, Servers, named};
 use crate::testing::{TestingCluster, TestingServer};
 
 /// One server, or several.
@@ -55,8 +55,8 @@ impl Servers for Streams<'_> {
         let _ = self.streams[conn].write_all(bytes);
     }
 
-    fn read(&mut self, conn: usize, patience: Duration) -> Came {
-        let deadline = Instant::now() + patience;
+    fn read(&mut self, conn: usize, grace: Duration) -> Came {
+        let deadline = Instant::now() + grace;
         let mut length = [0; 4];
         match read(&mut self.streams[conn], &mut length, deadline) {
             Some(true) => {}

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::scene::Names;
+use super::dialogue::Names;
 use crate::proto::{codec::jute::Writer, op, types::Acl};
 
 /// A request that no method of the crate sends is written field by field.

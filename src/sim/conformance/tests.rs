@@ -1,10 +1,10 @@
 use std::time::{Duration, Instant};
 
 use super::{
+    dialogue::Dialogue,
     model::Model,
     real::{Real, Streams},
     rows::{self, Row},
-    scene::Scene,
 };
 use crate::{
     machine::Machine,
@@ -36,9 +36,9 @@ fn compare(room: &str, rows: &[Row], config: &EnsembleConfig, real: &Real) -> Ve
         let mut found = None;
         for attempt in 0..ATTEMPTS {
             let directory = format!("{room}-{number}-{attempt}");
-            let modelled = Scene::play(&mut Model::new(config.clone(), 1), &directory, row.1);
+            let modelled = Dialogue::play(&mut Model::new(config.clone(), 1), &directory, row.1);
             let begin = Instant::now();
-            let measured = Scene::play(&mut Streams::new(real), &directory, row.1);
+            let measured = Dialogue::play(&mut Streams::new(real), &directory, row.1);
             found = (modelled != measured).then(|| format!("{}\n{}", row.0, difference(&modelled, &measured)));
             if found.is_none() || machine.lateness(&(begin..Instant::now())) < PUNCTUAL {
                 break;
@@ -67,7 +67,7 @@ fn assert_alike(rooms: &[(&str, &[Row])], config: &EnsembleConfig, real: &Real) 
 fn found_with(dialect: Dialect) -> usize {
     let otherwise = EnsembleConfig { dialect, ..alone() };
     let rows = rows::ALONE.iter().flat_map(|(_, rows)| rows.iter());
-    let play = |config: &EnsembleConfig, row: &Row| Scene::play(&mut Model::new(config.clone(), 1), "d", row.1);
+    let play = |config: &EnsembleConfig, row: &Row| Dialogue::play(&mut Model::new(config.clone(), 1), "d", row.1);
     rows.filter(|row| play(&alone(), row) != play(&otherwise, row)).count()
 }
 

@@ -224,7 +224,7 @@ impl Ensemble {
     /// Twice a tick: pings to all followers; at every other one a look whether enough of them are left.
     pub(super) fn leader_tick(&mut self, index: usize) {
         let (now, quorum) = (self.now, self.config.quorum());
-        let patience = self.config.tick * self.config.sync_limit;
+        let grace = self.config.tick * self.config.sync_limit;
         let Some(leading) = self.leading(index) else { return };
         if !leading.is_half_tick {
             leading.ticks += 1;
@@ -235,7 +235,7 @@ impl Ensemble {
         leading.is_half_tick = !leading.is_half_tick;
         let gone = |(index, learner): (&usize, &Learner)| {
             let unanswered = leading.proposals.iter().find(|proposal| !proposal.acks.contains(index));
-            let is_slow = unanswered.is_some_and(|proposal| proposal.proposed + patience < now);
+            let is_slow = unanswered.is_some_and(|proposal| proposal.proposed + grace < now);
             (is_slow || learner.deadline < leading.ticks).then_some(*index)
         };
         let gone: Vec<usize> = leading.learners.iter().filter_map(gone).collect();

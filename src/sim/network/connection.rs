@@ -51,7 +51,7 @@ pub(super) struct Conn {
     pub(super) to_server: Pipe,
     pub(super) to_client: Pipe,
     /// Arrived at the client and not read.
-    pub(super) inbox: VecDeque<u8>,
+    pub(super) received: VecDeque<u8>,
     pub(super) end: Option<End>,
     /// The client's end is closed, and its FIN was sent.
     pub(super) is_closed: bool,
@@ -72,7 +72,7 @@ impl Conn {
             id: Some(id),
             to_server: Pipe::default(),
             to_client: Pipe::default(),
-            inbox: VecDeque::new(),
+            received: VecDeque::new(),
             end: None,
             is_closed: false,
             frame: Vec::new(),
@@ -93,9 +93,9 @@ impl Conn {
         if self.is_closed {
             return Some(Ok(0));
         }
-        if !self.inbox.is_empty() {
-            let count = self.inbox.len().min(buffer.len());
-            for (place, byte) in buffer.iter_mut().zip(self.inbox.drain(..count)) {
+        if !self.received.is_empty() {
+            let count = self.received.len().min(buffer.len());
+            for (place, byte) in buffer.iter_mut().zip(self.received.drain(..count)) {
                 *place = byte;
             }
             return Some(Ok(count));

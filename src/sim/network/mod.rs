@@ -194,8 +194,8 @@ impl Network {
             NameService::Works => {}
             NameService::Fails => return Err(io::Error::other("the name service does not know it")),
             NameService::Silent => {
-                let patience = u64::try_from(RESOLVER_PATIENCE.as_nanos()).unwrap_or(u64::MAX);
-                let until = Until::TrueTime(self.0.run.time() + patience);
+                let grace = u64::try_from(RESOLVER_PATIENCE.as_nanos()).unwrap_or(u64::MAX);
+                let until = Until::TrueTime(self.0.run.time() + grace);
                 me.wait(&[], until, What { label: "a silent name service", at });
                 return Err(io::ErrorKind::TimedOut.into());
             }

@@ -231,10 +231,10 @@ impl Net {
             return;
         }
         match item {
-            Item::Bytes(bytes) => conn.inbox.extend(bytes),
+            Item::Bytes(bytes) => conn.received.extend(bytes),
             Item::Fin => conn.end = Some(End::Fin),
             Item::Reset => {
-                conn.inbox.clear();
+                conn.received.clear();
                 conn.end = Some(End::Reset);
             }
         }

@@ -164,10 +164,10 @@ impl<'a> Director<'a> {
                 if self.away.insert(*process) {
                     let links = self.of_process(*process);
                     network.refuse(links);
-                    if number % 2 == 0 {
-                        network.cut(links, Cut::Reset)
+                    if number.is_multiple_of(2) {
+                        network.cut(links, Cut::Reset);
                     } else {
-                        network.black_hole(links, Way::Both)
+                        network.black_hole(links, Way::Both);
                     }
                     let (from, to) = self.lasts(number, fault, *lasts);
                     self.notes.facts(|facts| facts.away.push((*process, from, to)));
@@ -201,17 +201,17 @@ impl<'a> Director<'a> {
                 self.notes.sample();
                 self.notes.facts(|facts| if sleeps { &mut facts.asleep } else { &mut facts.paused }.push(times));
                 if sleeps {
-                    self.processes[*process].machine_sleeps(*lasts)
+                    self.processes[*process].machine_sleeps(*lasts);
                 } else {
-                    self.processes[*process].pause(*lasts)
+                    self.processes[*process].pause(*lasts);
                 }
                 self.paused_until = self.paused_until.max(now + *lasts);
             }
-            _ => self.to_servers(number, fault),
+            _ => self.strike_servers(number, fault),
         }
     }
 
-    fn to_servers(&mut self, number: usize, fault: &Fault) {
+    fn strike_servers(&mut self, number: usize, fault: &Fault) {
         match fault {
             Fault::Crash { server, lasts, is_hard } => {
                 let (server, tail) = (self.server(number, *server), if *is_hard { Tail::Lost } else { Tail::Kept });
@@ -246,7 +246,8 @@ impl<'a> Director<'a> {
                 self.lasts(number, fault, self.plan.timeout);
             }
             Fault::Throttle { lasts } => {
-                let throttle = if number % 2 == 0 { Throttle::Refuse } else { Throttle::Delay(self.plan.timeout / 10) };
+                let throttle =
+                    if number.is_multiple_of(2) { Throttle::Refuse } else { Throttle::Delay(self.plan.timeout / 10) };
                 self.servers(|ensemble, _, _| {
                     (0..ensemble.servers()).for_each(|server| ensemble.set_throttle(server, throttle));
                 });
@@ -292,7 +293,7 @@ impl<'a> Director<'a> {
             Fault::Isolate { .. } => ensemble.mend(server, now),
             Fault::Lag { .. } => ensemble.set_lag(server, Duration::ZERO),
             Fault::Throttle { .. } => {
-                (0..ensemble.servers()).for_each(|server| ensemble.set_throttle(server, Throttle::Off))
+                (0..ensemble.servers()).for_each(|server| ensemble.set_throttle(server, Throttle::Off));
             }
             Fault::Lower { .. } => ensemble.grant_at_most(most),
             _ => {}
@@ -376,7 +377,9 @@ impl<'a> Director<'a> {
                 if let Some(session) = self.session(*process + number) {
                     self.notes.sample();
                     let at = self.world.now();
-                    self.notes.facts(|facts| drop(facts.closed.entry(session).or_insert(at)));
+                    self.notes.facts(|facts| {
+                        facts.closed.entry(session).or_insert(at);
+                    });
                     self.servers(|ensemble, now, out| ensemble.expire(session, now, out));
                 }
             }

@@ -24,6 +24,9 @@ use crate::{
     zookeeper_recipe::{LockListener, WriteLock},
 };
 
+/// The numbers of a term and of its claim.
+type TermAndClaim = (usize, Option<usize>);
+
 /// What the listener of one candidate writes down.
 #[derive(Clone)]
 struct Terms {
@@ -31,7 +34,7 @@ struct Terms {
     place: usize,
     client: u64,
     /// The term that the listener was told of, and its claim, if the lock was certain then.
-    now: Arc<Mutex<Option<(usize, Option<usize>)>>>,
+    now: Arc<Mutex<Option<TermAndClaim>>>,
     /// The candidate gives up by itself.
     is_left: Arc<AtomicBool>,
     led: Sender<()>,

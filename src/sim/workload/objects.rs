@@ -70,7 +70,7 @@ impl Panics {
     /// Panics if it is time to, without a message on the standard error.
     pub(crate) fn called(&self) {
         let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
-        if self.once_in.is_some_and(|once_in| calls % once_in == 0) {
+        if self.once_in.is_some_and(|once_in| calls.is_multiple_of(once_in)) {
             std::panic::resume_unwind(Box::new(Planned));
         }
     }

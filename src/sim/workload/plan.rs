@@ -3,9 +3,6 @@
 
 use std::time::Duration;
 
-/// A part of a session timeout, in hundredths.
-pub(crate) type Percent = u64;
-
 /// One run.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {

@@ -41,6 +41,7 @@ const LONGEST_STALL: Duration = Duration::from_secs(6);
 
 /// What a run came to.
 #[derive(Debug)]
+#[allow(dead_code, reason = "a report shows all of it")]
 pub(crate) struct Ran {
     pub(crate) seed: u64,
     pub(crate) hash: u64,
@@ -122,7 +123,7 @@ fn direct(world: &World, plan: &Arc<Plan>, notes: &Notes) {
     notes.facts(|facts| {
         facts.timeout = plan.timeout;
         let slowest = plan.processes.iter().map(|process| process.latency).max().unwrap_or_default();
-        facts.patience = plan.timeout * 12 + slowest * 200 + Duration::from_secs(90);
+        facts.grace = plan.timeout * 12 + slowest * 200 + Duration::from_secs(90);
         facts.stall = if plan.stalls { LONGEST_STALL } else { Duration::ZERO };
     });
     let is_calm = Arc::new(AtomicBool::new(false));
@@ -149,7 +150,7 @@ fn direct(world: &World, plan: &Arc<Plan>, notes: &Notes) {
         notes.broken(rule, format!("{left}, gone at {went:?}"));
     }
     for one in &running {
-        drop(one.close.try_send(()));
+        let _ = one.close.try_send(());
     }
     let latest = world.now() + plan.timeout * 3 + Duration::from_secs(10);
     for one in &running {
@@ -207,7 +208,7 @@ fn start(plan: &Arc<Plan>, notes: &Notes, is_calm: &Arc<AtomicBool>, number: usi
         // The locks go, and with them what they keep idle.
         drop(shared);
         quiet(&client, &notes, number);
-        drop(tell.send(()));
+        let _ = tell.send(());
         let _ = closes.recv();
         client.close();
     });

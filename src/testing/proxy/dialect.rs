@@ -10,7 +10,7 @@ use crate::{
 const MARSHALLING: i32 = -5;
 const UNIMPLEMENTED: i32 = -6;
 
-/// The version that RaftKeeper and the first Keepers of all tell (`WITH_MULTI_READ`).
+/// The version that RaftKeeper and the first versions of Keeper tell (`WITH_MULTI_READ`).
 const FIRST_VERSION: &[u8] = b"2";
 /// The version of a Keeper that also has feature flags (`WITH_CHECK_NOT_EXISTS`).
 const VERSION_WITH_FLAGS: &[u8] = b"3";

@@ -22,8 +22,8 @@ use super::{frame::RequestHeader, op};
 /// let retry = RetryOneTime::new(Duration::from_millis(100));
 /// let client = CuratorFrameworkFactory::new_client(proxy.connect_string(), retry)?;
 /// client.start()?;
-/// let no_auth = proxy.inject(RequestMatch::op(op::GET_DATA), Fault::Refuse(-102));
-/// assert!(client.get_data().for_path("/").is_err());
+/// let no_auth = proxy.inject(RequestMatch::op(op::SET_DATA), Fault::Refuse(-102));
+/// assert!(client.set_data().for_path_and_data("/", "data").is_err());
 /// assert_eq!(no_auth.hits(), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -31,7 +31,7 @@ pub(super) trait Servers {
     /// Connects to a server: a number, `leader`, or the first or second `follower`.
     fn connect(&mut self, at: &str) -> usize;
     fn write(&mut self, conn: usize, bytes: &[u8]);
-    fn read(&mut self, conn: usize, patience: Duration) -> Came;
+    fn read(&mut self, conn: usize, grace: Duration) -> Came;
     fn hang_up(&mut self, conn: usize);
     /// Cuts a server off from the others, not from its clients.
     fn cut_off(&mut self, at: &str);
@@ -91,7 +91,7 @@ struct Client {
     asked: VecDeque<(i32, i32)>,
 }
 
-pub(super) struct Scene<'a, S> {
+pub(super) struct Dialogue<'a, S> {
     servers: &'a mut S,
     names: Names,
     clients: BTreeMap<String, Client>,
@@ -101,18 +101,18 @@ pub(super) struct Scene<'a, S> {
     transcript: Vec<String>,
 }
 
-impl<'a, S: Servers> Scene<'a, S> {
+impl<'a, S: Servers> Dialogue<'a, S> {
     /// Carries out a row in a directory of its own: what came, line by line.
     pub(super) fn play(servers: &'a mut S, directory: &str, script: &str) -> Vec<String> {
         let names = Names { directory: format!("/{directory}"), ..Names::default() };
         let (clients, sessions) = (BTreeMap::new(), BTreeMap::new());
-        let mut scene = Scene { servers, names, clients, sessions, last_zxid: 0, transcript: Vec::new() };
-        scene.prepare();
+        let mut dialogue = Dialogue { servers, names, clients, sessions, last_zxid: 0, transcript: Vec::new() };
+        dialogue.prepare();
         for (name, step) in script::parse(script) {
-            scene.step(&name, &step);
+            dialogue.step(&name, &step);
         }
-        scene.clear();
-        scene.transcript
+        dialogue.clear();
+        dialogue.transcript
     }
 
     fn prepare(&mut self) {
