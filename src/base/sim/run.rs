@@ -82,7 +82,7 @@ pub(crate) struct Ended {
     pub(crate) steps: u64,
     pub(crate) switches: u64,
     pub(crate) time: Duration,
-    /// The last notes.
+    /// The last notes, and who was still there when the director had returned.
     pub(crate) tail: Vec<String>,
     /// Threads that did not end. There should be none.
     pub(crate) leaked: usize,
@@ -370,6 +370,7 @@ impl Run {
     /// Ends all threads, and waits for that.
     fn finish(&self, me: &Me, panic: Option<Box<dyn Any + Send>>) {
         let mut table = self.table.lock();
+        table.note_who_is_left();
         table.begin_end(match panic.filter(|panic| !panic.is::<TheEnd>()) {
             None => Outcome::Done,
             Some(panic) => Outcome::Panic { thread: "the director".into(), message: message(&*panic).to_owned() },

@@ -385,6 +385,13 @@ impl Table {
         self.timers.clear();
     }
 
+    /// Notes who is still there when the director has returned.
+    pub(super) fn note_who_is_left(&mut self) {
+        for waiting in self.waiting().iter().skip(1) {
+            self.note(|| format!("still there: {waiting}"));
+        }
+    }
+
     /// The threads that wait, and for what.
     pub(super) fn waiting(&self) -> Vec<Waiting> {
         let waits = |thread: &ThreadState| match (&thread.wait, thread.is_ended) {
