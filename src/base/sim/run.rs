@@ -319,6 +319,7 @@ impl Run {
                 table.begin_end(Outcome::Deadlock(waiting));
             } else {
                 table.now = due;
+                table.look();
                 table.mix(due);
                 self.look_at_time(&mut table);
             }

@@ -82,7 +82,13 @@ pub(super) struct Table {
     /// Threads that have not ended.
     pub(super) alive: usize,
     pub(super) tail: VecDeque<String>,
-    pub(super) is_loud: bool,
+    is_loud: bool,
+    /// When to print who waits for what, in nanoseconds.
+    look_at: u64,
+}
+
+fn seconds(seconds: u64) -> u64 {
+    seconds.saturating_mul(1_000_000_000)
 }
 
 /// How many of the last notes a report has.
@@ -110,6 +116,7 @@ impl Table {
             alive: 0,
             tail: VecDeque::new(),
             is_loud: std::env::var_os("SIM_TRACE").is_some(),
+            look_at: std::env::var("SIM_LOOK").ok().and_then(|seconds| seconds.parse().ok()).map_or(NEVER, seconds),
         }
     }
 
@@ -383,6 +390,14 @@ impl Table {
             self.make_runnable(id);
         }
         self.timers.clear();
+    }
+
+    /// Prints who waits for what, once, for who looks closely (`SIM_LOOK`).
+    pub(super) fn look(&mut self) {
+        if self.now >= self.look_at {
+            self.look_at = NEVER;
+            self.waiting().iter().for_each(|waiting| eprintln!("{:>15.9} {waiting}", self.now as f64 / 1e9));
+        }
     }
 
     /// Notes who is still there when the director has returned.
