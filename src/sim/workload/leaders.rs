@@ -110,7 +110,7 @@ impl User {
         };
         let call =
             self.shared.notes.call((place, self.by), "lead".to_owned(), Limit::Untimed, Duration::from_secs(1 << 30));
-        let wait = Wait { user: self, has_led, call, lasts };
+        let wait = Wait { user: self, client: objects.number, has_led, call, lasts };
         let lead = || match self.shared.plan.places[place].kind {
             Kind::Latch => latch(&objects, &terms, &wait),
             Kind::Selector => selector(&objects, &terms, &wait, term),
@@ -130,6 +130,8 @@ impl User {
 /// How long a candidate stays one.
 struct Wait<'a> {
     user: &'a User,
+    /// The number of its client.
+    client: u64,
     has_led: Receiver<()>,
     call: usize,
     lasts: Option<Duration>,
@@ -149,10 +151,19 @@ impl Wait<'_> {
                 shared.notes.returned(self.call, "candidate left");
             }
             None => {
-                let led = self.has_led.recv_timeout(shared.plan.timeout * 30 + Duration::from_secs(60));
-                let how = if led.is_ok() { "candidate led" } else { "candidate never led" };
+                let until = shared.process.now() + shared.plan.timeout * 30 + Duration::from_secs(60);
+                // In pieces: the last renewal of a client may have begun before all was calm, and ends this candidate.
+                let how = loop {
+                    if self.has_led.recv_timeout(Duration::from_secs(1)).is_ok() {
+                        break "candidate led";
+                    } else if shared.objects().number != self.client {
+                        break "lead: client closed";
+                    } else if shared.process.now() >= until {
+                        break "candidate never led";
+                    }
+                };
                 shared.notes.returned(self.call, how);
-                if led.is_err() {
+                if how == "candidate never led" {
                     shared.notes.broken("a candidate that never leads", format!("{:?}", self.user.by));
                 }
             }

@@ -83,9 +83,12 @@ impl User {
                 sleep(act.rest);
                 self.act(act, false);
             }
-            // A cached lock takes no time at all.
+            // A cached lock takes no time at all, and a shortened plan may have no acts.
             if round % 16 == 15 || acts.is_empty() {
                 sleep(Duration::from_millis(250));
+            }
+            if acts.is_empty() && self.shared.is_calm() {
+                break;
             }
         }
         for act in acts {
