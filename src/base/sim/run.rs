@@ -195,6 +195,11 @@ impl Run {
         table.note(|| line.to_owned());
     }
 
+    /// Prints a line, where the history is printed as it happens: it is no part of it.
+    pub(crate) fn whisper(&self, line: impl FnOnce() -> String) {
+        self.table.lock().whisper(line);
+    }
+
     pub(crate) fn wake(&self, key: usize) {
         self.table.lock().wake(key);
     }

@@ -128,6 +128,13 @@ impl Table {
         }
     }
 
+    /// Prints a line, if all of them are.
+    pub(super) fn whisper(&self, line: impl FnOnce() -> String) {
+        if self.is_loud && !self.is_ending {
+            eprintln!("{:>15.9}   {}", self.now as f64 / 1e9, line());
+        }
+    }
+
     /// Puts a line into the history.
     pub(super) fn note(&mut self, line: impl FnOnce() -> String) {
         if self.is_ending {

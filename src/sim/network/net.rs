@@ -282,6 +282,7 @@ impl Net {
         let is_handshake = !std::mem::replace(&mut conn.has_shaken_hands, true);
         let header = int_at(frame, 4).zip(int_at(frame, 8)).filter(|_| !is_handshake);
         self.counts.requests += 1;
+        self.run.whisper(|| format!("{number:>4} > {}", readable(frame)));
         let lost = header.and_then(|(_, op)| {
             let mut rules = self.rules.iter_mut();
             rules.find_map(|rule| rule.matches(process, server, op))
@@ -340,6 +341,7 @@ impl Net {
     }
 
     fn reply(&mut self, number: usize, bytes: Vec<u8>, now: u64) {
+        self.run.whisper(|| format!("{number:>4} < {}", readable(&bytes)));
         let Some(conn) = self.conns.get_mut(&number) else { return };
         if conn.replies.is_empty() {
             return self.send(number, Way::ToClient, Item::Bytes(bytes), now);
@@ -466,6 +468,15 @@ fn name_of(lost: Lost) -> &'static str {
         Lost::ReplyStays => "reply lost",
         Lost::RequestStays => "request lost",
     }
+}
+
+/// The numbers at a frame's begin (for a request its xid and operation), and what in it looks like text.
+fn readable(frame: &[u8]) -> String {
+    let numbers: Vec<_> = [4, 8, 12, 16].into_iter().filter_map(|at| int_at(frame, at)).collect();
+    let text = |byte: &u8| if byte.is_ascii_graphic() { char::from(*byte) } else { ' ' };
+    let text: String = frame.get(8..).unwrap_or_default().iter().map(text).collect();
+    let words: Vec<_> = text.split_whitespace().filter(|word| word.len() > 3).collect();
+    format!("{numbers:?} {}", words.join(" "))
 }
 
 fn nanos(time: Duration) -> u64 {
