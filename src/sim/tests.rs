@@ -16,7 +16,7 @@ use super::{
     world::{Report, World, WorldConfig},
 };
 use crate::{
-    InterProcessMutex,
+    InterProcessMutex, LeaderLatch, LeaderLatchListener, Leadership,
     base::{
         clock,
         sim::{run::Outcome, thread::sleep},
@@ -205,6 +205,42 @@ fn a_reply_that_is_lost_is_lost_once() {
         assert_eq!((fault.hits(), counts.connections, counts.faults["reply lost, cut"]), (1, 2, 1));
     });
     report.assert_ok();
+}
+
+/// Counts how often it was told.
+struct Counts(Arc<AtomicU64>);
+
+impl LeaderLatchListener for Counts {
+    fn is_leader(&self, _leadership: &Leadership) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    fn not_leader(&self) {}
+}
+
+#[test]
+fn a_leader_whose_client_is_closed_is_told_of_no_other_term() {
+    for seed in 0..100 {
+        let config = WorldConfig { stalls: Some(false), ..WorldConfig::default() };
+        let report = World::run(seed, config, |world| {
+            let process = world.process("client");
+            let (its, told) = (process.clone(), Arc::new(AtomicU64::new(0)));
+            let worker = process.spawn("worker", move || {
+                let client = its.client(|builder| builder.session_timeout(T));
+                let latch = LeaderLatch::new(&client, PATH).unwrap();
+                latch.add_listener(Counts(told.clone()));
+                latch.start().unwrap();
+                latch.await_leadership().unwrap();
+                client.close();
+                sleep(SECOND);
+                told.load(Relaxed)
+            });
+            let told = worker.join().unwrap();
+            // None, if the client was closed before the listener's turn.
+            assert!(told <= 1, "{told}");
+        });
+        report.assert_ok();
+    }
 }
 
 #[test]

@@ -416,7 +416,9 @@ impl CandidateTask {
         let candidate = &self.candidate;
         self.write(|state| {
             // Checked under the lock: earlier changes of the connection show here, and later ones find the term.
-            let may_begin = held.state(clock::now()) == HoldState::Held && candidate.may_lead();
+            // The client's end ends a term at once, and only after that the hold: none begins in between.
+            let is_closed = candidate.lock.client().core.closed.is_cancelled();
+            let may_begin = !is_closed && held.state(clock::now()) == HoldState::Held && candidate.may_lead();
             let owner = Arc::downgrade(candidate);
             // Without an owner there is nothing left to close.
             let close = move || owner.upgrade().map_or(Ok(()), |owner| (owner.close)(&owner));
