@@ -80,7 +80,7 @@ impl Stage {
     }
 
     /// Pauses the child before the answer to this request, counted from that moment. `None`: it is granted without; `false`:
-    /// its session was gone before it was paused.
+    /// its connection or its session was gone before it was paused.
     fn pause_before_answer(&mut self, moment: Moment, request: u64) -> Option<bool> {
         if moment != Moment::Free {
             self.have_it_wait();
@@ -92,6 +92,7 @@ impl Stage {
         }
         let of_lock = RequestMatch::any().path(|path| path.contains(LOCK)).skip(request);
         let held = self.proxy.inject(of_lock, Fault::HoldReply);
+        let connections = self.proxy.connections();
         if moment == Moment::Free { self.child.tell("acquire") } else { self.rival.release().unwrap() }
         let (begin, mut granted) = (Instant::now(), None);
         eventually("it is granted, or waits for the answer", || {
@@ -109,7 +110,8 @@ impl Stage {
             Some(said) => {
                 held.release();
                 self.release(&said);
-                None
+                // A client that waits in vain for an answer asks again on another connection.
+                (self.proxy.connections() > connections).then_some(false)
             }
             None => Some(self.pause_beyond_session(|stage| {
                 held.release();
