@@ -1,13 +1,16 @@
 //! How long after its last sign of life a session ends: in the model, and on real servers.
 
-use std::{ops::Range, time::Duration};
+use std::{
+    ops::Range,
+    time::{Duration, Instant},
+};
 
 use super::{
     dialogue::{Came, Servers},
     model::Model,
     plain::{PATIENCE, answers, ask, open},
     real::{Real, Streams},
-    tests::patient_cluster,
+    tests::{ATTEMPTS, PUNCTUAL, patient_cluster},
 };
 use crate::{
     machine::Machine,
@@ -102,17 +105,21 @@ fn assert_as_predicted(config: &EnsembleConfig, real: &Real, at: &str, longest: 
     assert!(predicted.start >= TIMEOUT && predicted.end > longest - TICK / 4, "{predicted:?}");
     assert!(predicted.end <= longest + TICK / 20, "{predicted:?}");
     let machine = Machine::watch();
-    let begin = std::time::Instant::now();
-    // A machine that stands still for a second lets all of them end before their pings: then once more.
-    let attempts = (0..10).map(|_| lifetimes(&mut Streams::new(real), at));
-    let measured = attempts.into_iter().find(|measured| !measured.is_empty()).unwrap_or_default();
-    let late = machine.lateness(&(begin..std::time::Instant::now()));
-    println!("{at}: predicted {predicted:?}, measured {measured:?}, late by {late:?}");
-    assert!(!measured.is_empty(), "no session was pinged in time");
-    for life in &measured {
-        assert!(life.end + MILLISECOND * 2 >= predicted.start, "{life:?} is shorter than {predicted:?}");
-        assert!(life.start <= predicted.end + late + MILLISECOND * 20, "{life:?} is longer than {predicted:?}");
+    let is_predicted = |life: &Range<Duration>| {
+        life.end + MILLISECOND * 2 >= predicted.start && life.start <= predicted.end + PUNCTUAL
+    };
+    // A machine that stands still lets sessions end before their pings, or before a follower hands the pings over.
+    for _ in 0..ATTEMPTS {
+        let begin = Instant::now();
+        let measured = lifetimes(&mut Streams::new(real), at);
+        let late = machine.lateness(&(begin..Instant::now()));
+        println!("{at}: predicted {predicted:?}, measured {measured:?}, late by {late:?}");
+        if !measured.is_empty() && measured.iter().all(is_predicted) {
+            return;
+        }
+        assert!(late >= PUNCTUAL, "not as predicted on a machine that is in time");
     }
+    panic!("not as predicted in {ATTEMPTS} attempts");
 }
 
 fn config(config: EnsembleConfig) -> EnsembleConfig {

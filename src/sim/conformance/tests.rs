@@ -24,10 +24,10 @@ fn server() -> TestingServerBuilder {
 }
 
 /// How often a row is tried on a machine that lets us wait: where times are short, one comes about that nobody meant.
-const ATTEMPTS: usize = 10;
+pub(super) const ATTEMPTS: usize = 10;
 
 /// A machine that is late by less than this is not what makes a difference.
-const PUNCTUAL: Duration = Duration::from_millis(20);
+pub(super) const PUNCTUAL: Duration = Duration::from_millis(20);
 
 /// Every row that the two answer differently.
 fn compare(room: &str, rows: &[Row], config: &EnsembleConfig, real: &Real) -> Vec<String> {

@@ -101,7 +101,8 @@ pub(super) const ROWS: [Row; 36] = [
     ),
     (
         "a session that moved there and back",
-        "a open at=follower; b resume a at=other; c resume a at=follower; c create /x; b create /y; c sync /; c exists /y",
+        // ZooKeeper takes the commit of /x for the one of b's request if that waits at its server by then.
+        "a open at=follower; d open at=other; b resume a at=other; c resume a at=follower; c create /x; d sync /; b create /y; c sync /; c exists /y",
     ),
     (
         "closeSession of a session that moved closes it",
