@@ -24,7 +24,8 @@ use crate::{
 };
 
 const TICK: Duration = Duration::from_millis(400);
-const TIMEOUT: Duration = Duration::from_millis(1200);
+/// Long enough for a late machine to have a follower hand over a ping before the session ends.
+const TIMEOUT: Duration = Duration::from_millis(2400);
 const SESSIONS: u32 = 12;
 
 /// Real servers count in milliseconds, and cut what is less.
