@@ -46,6 +46,11 @@ impl Ensemble {
             }
             _ => {}
         }
+        let conn = self.servers[index].connected.get(&entry.session).copied();
+        if let Some((conn, connection)) = conn.and_then(|conn| Some((conn, self.conns.get_mut(&conn)?))) {
+            connection.carried_out(entry.zxid);
+            self.pump(conn);
+        }
     }
 
     /// Changes the server's znodes, and tells who watches them.

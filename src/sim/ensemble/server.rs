@@ -113,6 +113,14 @@ impl Server {
         zxid <= self.tree.zxid || (zxid <= self.durable && self.log.iter().any(|entry| entry.zxid == zxid))
     }
 
+    /// The last transaction that this session asked for over another connection, and that is not carried out yet.
+    pub(super) fn asked_elsewhere(&self, session: i64, conn: ConnId) -> Option<i64> {
+        let is_other = |entry: &&Arc<Entry>| {
+            entry.session == session && entry.origin.is_some_and(|origin| origin.conn != conn)
+        };
+        self.log.iter().rev().find(is_other).map(|entry| entry.zxid)
+    }
+
     /// Whether it takes requests.
     pub(super) fn serves(&self) -> bool {
         self.is_up
