@@ -371,12 +371,18 @@ impl<C, W: Clone> Machine<C, W> {
     pub(crate) fn connect_request(&self) -> ConnectRequest {
         ConnectRequest {
             last_zxid_seen: self.last_zxid,
-            timeout_ms: i32::try_from(self.config.session_timeout.as_millis()).unwrap_or(i32::MAX),
+            timeout_ms: i32::try_from(self.wanted_timeout().as_millis()).unwrap_or(i32::MAX),
             session_id: self.session_to_resume(),
             password: if self.is_known { self.password.clone() } else { vec![0; 16] },
             // A server without a quorum grants no lock.
             read_only: false,
         }
+    }
+
+    /// A session that is resumed asks for no more than it was granted: a server that would grant more gives it a longer life,
+    /// and the next leader takes it back, since it goes by the transaction that has made the session.
+    fn wanted_timeout(&self) -> Duration {
+        if self.is_known { self.timeout } else { self.config.session_timeout }
     }
 
     /// The id of the session to resume; 0: a new one is wanted.
@@ -431,7 +437,7 @@ impl<C, W: Clone> Machine<C, W> {
         self.is_known |= !response.read_only;
         self.session_id = response.session_id;
         self.password = response.password;
-        self.granted(Duration::from_millis(u64::from(response.timeout_ms.unsigned_abs())));
+        self.granted(Duration::from_millis(u64::from(response.timeout_ms.unsigned_abs())), wanted != 0);
         self.link = Link::Up { read_only: response.read_only };
         self.connections += 1;
         let origin = match (response.read_only, wanted) {
@@ -461,9 +467,9 @@ impl<C, W: Clone> Machine<C, W> {
 
     /// A server grants a session timeout. For how long the session is certain rests on all servers granting the same
     /// one, always.
-    fn granted(&mut self, timeout: Duration) {
+    fn granted(&mut self, timeout: Duration, is_resumed: bool) {
         let (id, before, is_first) = (self.session_id, self.timeout, self.connections == 0);
-        self.timeout = timeout;
+        self.timeout = if is_resumed { timeout.min(before) } else { timeout };
         if timeout.as_millis() == before.as_millis() {
             return;
         }
