@@ -381,6 +381,8 @@ impl Table {
     pub(super) fn end_thread(&mut self, id: usize) {
         self.make_unrunnable(id);
         self.threads[id].is_ended = true;
+        // One that is not joined keeps its stack; a run may have thousands.
+        self.threads[id].handle = None;
         self.alive -= 1;
     }
 
