@@ -62,8 +62,6 @@ pub(crate) struct Grant<'a> {
     pub(crate) process: &'a Process,
     pub(crate) client: u64,
     pub(crate) needs_quorum: bool,
-    /// For how long it is held at most.
-    pub(crate) most: Option<Duration>,
     pub(crate) writer: Option<String>,
     pub(crate) listens: bool,
 }
@@ -96,7 +94,7 @@ impl Notes {
     pub(crate) fn granted(&self, hold: &Hold, grant: &Grant<'_>) -> usize {
         let node = hold.node();
         let (until, token) = (hold.valid_until(), hold.fencing_token());
-        let most = grant.most.and_then(|most| grant.process.now().checked_add(most));
+        let most = node.ends_at();
         let (session, znode) = (node.session().clone(), node.path().as_str().to_owned());
         let until = grant.process.true_time(until);
         let at = self.world.now();

@@ -156,6 +156,12 @@ impl HeldNode {
         self.certain_until(inner).unwrap_or(self.since)
     }
 
+    /// The moment at which its holder's own limit ends it.
+    #[cfg(test)]
+    pub(crate) fn ends_at(&self) -> Option<Instant> {
+        self.inner.lock().ends_at
+    }
+
     /// The client's knowledge of this hold and its znode.
     pub(crate) fn evidence(&self) -> Evidence {
         let of_znode = self.znode.evidence();
