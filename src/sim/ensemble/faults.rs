@@ -70,6 +70,7 @@ impl Ensemble {
         let span = self.config.wake.clone();
         let wakes: [Duration; THREADS] = std::array::from_fn(|_| self.now + self.pick(&span));
         self.servers[server].is_paused = false;
+        self.servers[server].wakes = wakes;
         for happening in Ensemble::take(&mut self.servers[server].missed) {
             let at = match happening.what {
                 // A read finds what has come meanwhile, and does not time out.
