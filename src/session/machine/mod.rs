@@ -113,6 +113,8 @@ pub(crate) struct Machine<C = OnReply, W = Watcher> {
     preamble: Vec<u8>,
     /// Schemes whose acceptance the server has not confirmed on this connection.
     unconfirmed_auths: VecDeque<String>,
+    /// How many `setWatches` the server has not answered on this connection.
+    unconfirmed_watches: usize,
     unsent: VecDeque<Submitted<C>>,
     /// The requests on the wire, each with its xid.
     in_flight: VecDeque<(i32, Submitted<C>)>,
@@ -146,6 +148,7 @@ impl<C, W: Clone> Machine<C, W> {
             next_ticket: 1,
             preamble: Vec::new(),
             unconfirmed_auths: VecDeque::new(),
+            unconfirmed_watches: 0,
             unsent: VecDeque::new(),
             in_flight: VecDeque::new(),
             watches: Watches::new(),
@@ -506,6 +509,7 @@ impl<C, W: Clone> Machine<C, W> {
                 let [data, exist, child] = std::mem::take(&mut chunk);
                 let request = Request::SetWatches { relative_zxid: self.last_zxid, data, exist, child };
                 self.queue_first(&request, XID_SET_WATCHES);
+                self.unconfirmed_watches += 1;
                 size = 0;
             }
             let Some((path, list)) = next else { return };
@@ -521,6 +525,7 @@ impl<C, W: Clone> Machine<C, W> {
         let was_up = self.link != Link::Down;
         self.link = Link::Down;
         self.preamble.clear();
+        self.unconfirmed_watches = 0;
         self.liveness.disconnected();
         if self.fate == Fate::Ended {
             return;
@@ -588,7 +593,10 @@ impl<C, W: Clone> Machine<C, W> {
                 }
                 Ok(())
             }
-            XID_SET_WATCHES => Ok(()),
+            XID_SET_WATCHES => {
+                self.unconfirmed_watches = self.unconfirmed_watches.saturating_sub(1);
+                Ok(())
+            }
             XID_AUTH => self.auth_answered(header.err, now, actions),
             xid => {
                 self.reply(xid, (header.err, header.zxid), body, now, actions)?;
@@ -644,6 +652,10 @@ impl<C, W: Clone> Machine<C, W> {
         now: Instant,
         actions: &mut Vec<Action<C, W>>,
     ) -> Result<(), ProtoError> {
+        if self.unconfirmed_watches > 0 {
+            // They went out first, and a server answers in order: whoever waits for one of these watches would wait in vain.
+            return Err(ProtoError::Unexpected { what: "reply before the one to setWatches, with the xid", value: xid });
+        }
         let request = match self.in_flight.pop_front() {
             Some((expected, request)) if expected == xid => request,
             other => {
