@@ -183,7 +183,7 @@ pub(crate) enum Excuse {
 pub(crate) struct Facts {
     /// The znodes that administrators have asked to delete.
     pub(crate) deleted: BTreeMap<String, At>,
-    /// The sessions that were closed from outside.
+    /// The sessions that were closed from outside, or by their own process under its threads.
     pub(crate) closed: BTreeMap<i64, At>,
     /// When znodes went, for whatever reason.
     pub(crate) gone: BTreeMap<String, At>,

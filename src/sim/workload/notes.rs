@@ -137,10 +137,12 @@ impl Notes {
     }
 
     /// A process closes a client under its users.
-    pub(crate) fn client_closes(&self, process: usize, client: u64) {
+    pub(crate) fn client_closes(&self, process: usize, client: u64, session: i64) {
         let at = self.world.now();
         let mut state = self.state();
         let State { history, open, .. } = &mut *state;
+        // What another thread is granted just now is over as it returns.
+        history.facts.closed.entry(session).or_insert(at);
         open.retain(|open| {
             let Some(claim) = history.claims.get_mut(open.claim) else { return false };
             if claim.by.process != process || open.client != client {

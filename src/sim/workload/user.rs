@@ -430,7 +430,7 @@ impl User {
         let number = shared.clients.fetch_add(1, Ordering::SeqCst) + 1;
         let Ok(new) = Objects::new(&shared.plan, shared.own(), &shared.process, number) else { return };
         let before = std::mem::replace(&mut *shared.objects.lock(), Arc::new(new));
-        shared.notes.client_closes(shared.number, before.number);
+        shared.notes.client_closes(shared.number, before.number, before.client.session_id());
         before.client.close();
         shared.notes.count("clients closed");
     }
