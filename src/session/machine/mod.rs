@@ -654,7 +654,10 @@ impl<C, W: Clone> Machine<C, W> {
     ) -> Result<(), ProtoError> {
         if self.unconfirmed_watches > 0 {
             // They went out first, and a server answers in order: whoever waits for one of these watches would wait in vain.
-            return Err(ProtoError::Unexpected { what: "reply before the one to setWatches, with the xid", value: xid });
+            return Err(ProtoError::Unexpected {
+                what: "reply before the one to setWatches, with the xid",
+                value: xid,
+            });
         }
         let request = match self.in_flight.pop_front() {
             Some((expected, request)) if expected == xid => request,
