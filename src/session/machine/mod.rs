@@ -105,6 +105,9 @@ pub(crate) struct Machine<C = OnReply, W = Watcher> {
     /// A server that can write has taken the session up. One that cannot gives sessions of its own, unknown to others.
     is_known: bool,
     timeout: Duration,
+    /// The timeout that the session was made with. A leader that takes over goes by it, whatever a server grants when the
+    /// session is resumed.
+    made_with: Duration,
     last_zxid: i64,
     connections: u64,
     next_xid: i32,
@@ -142,6 +145,7 @@ impl<C, W: Clone> Machine<C, W> {
             password: vec![0; 16],
             is_known: false,
             timeout,
+            made_with: timeout,
             last_zxid: 0,
             connections: 0,
             next_xid: 1,
@@ -382,10 +386,8 @@ impl<C, W: Clone> Machine<C, W> {
         }
     }
 
-    /// A session that is resumed asks for no more than it was granted: a server that would grant more gives it a longer life,
-    /// and the next leader takes it back, since it goes by the transaction that has made the session.
     fn wanted_timeout(&self) -> Duration {
-        if self.is_known { self.timeout } else { self.config.session_timeout }
+        if self.is_known { self.made_with } else { self.config.session_timeout }
     }
 
     /// The id of the session to resume; 0: a new one is wanted.
@@ -472,7 +474,10 @@ impl<C, W: Clone> Machine<C, W> {
     /// one, always.
     fn granted(&mut self, timeout: Duration, is_resumed: bool) {
         let (id, before, is_first) = (self.session_id, self.timeout, self.connections == 0);
-        self.timeout = if is_resumed { timeout.min(before) } else { timeout };
+        if !is_resumed {
+            self.made_with = timeout;
+        }
+        self.timeout = timeout.min(self.made_with);
         if timeout.as_millis() == before.as_millis() {
             return;
         }
