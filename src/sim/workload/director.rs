@@ -309,6 +309,7 @@ impl<'a> Director<'a> {
         for ((_, number), fault) in std::mem::take(&mut self.ends) {
             self.end(number, &fault);
         }
+        self.world.network().inject_no_more();
         let now = self.world.now();
         self.notes.facts(|facts| {
             for times in [&mut facts.isolated, &mut facts.servers_paused, &mut facts.lowered] {
