@@ -352,7 +352,7 @@ impl Members {
 
     /// The name of the lock that is certain for the shortest time.
     fn least_certain(&self) -> String {
-        let place = self.holds.iter().enumerate().min_by_key(|(_, hold)| hold.valid_until());
+        let place = self.holds.iter().enumerate().min_by_key(|(_, hold)| hold.node().valid_until());
         let index = place.map_or(0, |(place, _)| self.ends.partition_point(|end| *end <= place));
         self.multi.locks.get(index).map_or_else(String::new, |lock| name_of(&**lock, index))
     }

@@ -19,7 +19,7 @@ use nix::{
 
 use super::{
     child,
-    clock::{self, Clocks, Limits},
+    clock::{self, Limits},
     family::{self, Family},
     hold::Held,
     signals::{NOT_SUSPENDED, Signals, ends},
@@ -52,14 +52,13 @@ pub(super) fn supervise(
     asked: &Receiver<String>,
     args: &Run,
     signals: &Signals,
-    mut clocks: Clocks,
 ) -> Result<Ended> {
     let timeout = client.session_timeout();
     let limits = Limits::of(timeout);
     let lost = || Failure { status: LOST, text: "the lock was lost before the command could run".to_owned() };
     signals.ignore_stops()?;
     // If the machine has slept while the lock was awaited, only a later heartbeat tells for how long it is held.
-    while clocks.end(valid_until(held).ok_or_else(lost)?) <= clock::now() + limits.term {
+    while valid_until(held).ok_or_else(lost)? <= clock::now() + limits.term {
         if let Some(signal) = signals.receiver().recv_timeout(timeout / LOOKS).ok().filter(|signal| ends(*signal)) {
             return Err(Failure::ended_by(signal));
         }
@@ -75,10 +74,10 @@ pub(super) fn supervise(
     let variables = variables(client, held);
     let of = |name| variables.iter().find(|(variable, _)| *variable == name).map_or("", |(_, value)| value.as_str());
     let (session, node) = (of(family::SESSION), of(family::NODE));
-    let mut watchdog = Watchdog::start(timeout, session, node, clocks).map_err(cannot("start the watchdog"))?;
+    let mut watchdog = Watchdog::start(timeout, session, node).map_err(cannot("start the watchdog"))?;
     let started = valid_until(held).ok_or_else(lost).and_then(|until| {
-        let until = watchdog.allow_until(until).saturating_sub(limits.kill);
-        child::start(until, &args.command, &variables).map_err(cannot("start the command"))
+        watchdog.allow_until(until);
+        child::start(until.saturating_sub(limits.kill), &args.command, &variables).map_err(cannot("start the command"))
     });
     let mut started = match started {
         Ok(started) => started,
@@ -214,10 +213,10 @@ impl RunningCommand<'_> {
         self.lend();
         let until = valid_until(self.held);
         match until {
-            Some(until) => _ = self.watchdog.allow_until(until),
+            Some(until) => self.watchdog.allow_until(until),
             None => self.watchdog.end_now(),
         }
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = until.map(|until| until.saturating_sub(clock::now()));
         // The watchdog has done it, unless the watchdog was stopped.
         if left.is_none_or(|left| left < self.limits.kill) {
             self.was_ended = true;
@@ -257,11 +256,14 @@ impl RunningCommand<'_> {
     }
 }
 
-/// The lock is held as long as each of its parts is; `None`: it is lost.
-fn valid_until(held: &Held) -> Option<Instant> {
+/// The end of the lock by the watchdog's clock: it is held as long as each of its parts is. `None`: it is lost.
+fn valid_until(held: &Held) -> Option<Duration> {
+    // Read first: after a pause or a sleep in between the end comes early, and never late.
+    let (now, instant) = (clock::now(), Instant::now());
     let holds = held.holds();
     let is_lost = holds.iter().any(|hold| hold.is_lost());
-    holds.iter().map(|hold| hold.valid_until()).min().filter(|_| !is_lost)
+    let left = holds.iter().map(|hold| hold.valid_until().saturating_duration_since(instant)).min();
+    left.filter(|_| !is_lost).map(|left| now + left)
 }
 
 fn variables(client: &CuratorFramework, held: &Held) -> [(&'static str, String); 4] {

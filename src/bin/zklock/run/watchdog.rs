@@ -11,7 +11,7 @@ use std::{
     process::{Child, ChildStdin, ExitCode, Stdio},
     sync::{Arc, atomic::AtomicBool},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -25,7 +25,7 @@ use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SI
 
 use super::{
     child::this_program,
-    clock::{self, Clocks, Limits},
+    clock::{self, Limits},
     family::{self, Family},
 };
 use crate::{failure::FAILED, voice};
@@ -35,6 +35,9 @@ pub(crate) const WATCH: &str = "__watch";
 
 /// No sleep is longer: after one of the machine's the time is up at once.
 const LONGEST_SLEEP: Duration = Duration::from_millis(250);
+
+/// Two looks at the clocks differ by less.
+const LEAST_CHANGE: Duration = Duration::from_millis(1);
 
 /// How long it hears nothing before it acts. A watchdog that was stopped first reads the orders that came meanwhile:
 /// that the lock is held for longer, or that the command has ended.
@@ -56,13 +59,12 @@ pub(super) struct Watchdog {
     pipe: Option<(ChildStdin, Receiver<String>)>,
     /// A message each time that it ends the command; closed once it is gone.
     words: Receiver<()>,
-    clocks: Clocks,
     last: Option<Duration>,
 }
 
 impl Watchdog {
-    /// Starts one, for the processes of the hold of this session at this znode, by clocks seen before it was acquired.
-    pub(super) fn start(session_timeout: Duration, session: &str, node: &str, clocks: Clocks) -> io::Result<Watchdog> {
+    /// Starts one, for the processes of the hold of this session at this znode.
+    pub(super) fn start(session_timeout: Duration, session: &str, node: &str) -> io::Result<Watchdog> {
         let mut command = this_program();
         command.arg(WATCH).arg(session_timeout.as_millis().to_string()).args([session, node]);
         // A process under the hold of another zklock, with its marks, may be killed; the watchdog has to outlive that.
@@ -82,7 +84,7 @@ impl Watchdog {
                 let _ = sender.send(());
             }
         })?;
-        Ok(Watchdog { child, orders, pipe, words, clocks, last: None })
+        Ok(Watchdog { child, orders, pipe, words, last: None })
     }
 
     pub(super) fn words(&self) -> &Receiver<()> {
@@ -98,13 +100,12 @@ impl Watchdog {
         let _ = thread::Builder::new().name("orders".into()).spawn(write);
     }
 
-    /// The lock is held up to then. Returns that moment by the watchdog's clock.
-    pub(super) fn allow_until(&mut self, until: Instant) -> Duration {
-        let end = self.clocks.end(until);
-        if self.last.replace(end) != Some(end) {
+    /// The lock is held up to then, by the watchdog's clock.
+    pub(super) fn allow_until(&mut self, end: Duration) {
+        if self.last.is_none_or(|last| last.abs_diff(end) >= LEAST_CHANGE) {
+            self.last = Some(end);
             self.order(&format!("until {}", end.as_nanos()));
         }
-        end
     }
 
     /// The lock is lost.
