@@ -26,6 +26,12 @@ pub(crate) fn until(at: Instant) -> Duration {
     at.saturating_duration_since(now())
 }
 
+/// The same moment as the system counts it from its start on.
+#[cfg(target_os = "linux")]
+pub(crate) fn since_boot(at: Instant) -> Option<Duration> {
+    system::since_boot(at)
+}
+
 /// The same moment by the standard library's clock, which stands still while the system sleeps. That holds up to the next
 /// sleep: to be asked for anew at each look.
 pub(crate) fn on_the_standard_clock(at: Instant) -> Instant {
@@ -68,6 +74,10 @@ mod system {
         boot().zip(boot_time()).map_or_else(standard, |(boot, now)| boot + now)
     }
 
+    pub(super) fn since_boot(at: Instant) -> Option<Duration> {
+        Some(at.saturating_duration_since(boot()?))
+    }
+
     /// The start of the system.
     fn boot() -> Option<Instant> {
         static BOOT: OnceLock<Option<Instant>> = OnceLock::new();
@@ -85,7 +95,8 @@ mod system {
 mod system {
     use std::time::{Instant, SystemTime};
 
-    use super::{super::sync::Mutex, Sleeps};
+    use super::Sleeps;
+    use crate::base::sync::Mutex;
 
     static SLEEPS: Mutex<Option<Sleeps>> = Mutex::new(None);
 
@@ -157,7 +168,7 @@ mod tests {
             let wall = if by_the_wall < 0 { wall - by } else { wall + by };
             sleeps.seen(standard + SECOND * awake, wall) - standard
         };
-        assert_eq!((seen(0, 0), seen(5, 5)), (SECOND * 0, SECOND * 5), "awake");
+        assert_eq!((seen(0, 0), seen(5, 5)), (Duration::ZERO, SECOND * 5), "awake");
         assert_eq!((seen(6, 16), seen(7, 17)), (SECOND * 16, SECOND * 17), "it slept for 10 s");
         assert_eq!((seen(8, -100), seen(9, -99)), (SECOND * 18, SECOND * 19), "set back, time goes on");
         assert_eq!(seen(10, 0), SECOND * 118, "set forth: a hold ends early");
@@ -174,7 +185,7 @@ mod tests {
             let (more, slept) = (Duration::from_millis(rng.u64(0..2000)), Duration::from_millis(rng.u64(0..4000)));
             (awake, passed) = (awake + more, passed + more + slept);
             let (is_over, now) = (standard + passed >= until, standard + awake);
-            let missed = Duration::from_nanos(Sleeps::STEP.unsigned_abs().try_into().unwrap());
+            let missed = Duration::from_nanos(u64::try_from(Sleeps::STEP).unwrap_or_default());
             // By a clock that knows of sleeps, and by one that has to find out.
             assert!(translated(until, now, standard + passed) > now || is_over);
             assert!(translated(until, now, standard + passed) <= now + LEAST_SLEEP || !is_over);

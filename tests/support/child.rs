@@ -3,7 +3,7 @@
 use std::{
     env, fs,
     io::{self, BufRead, BufReader, Write},
-    process::{Child, ChildStdin, Command, Stdio},
+    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     sync::mpsc,
     thread,
     time::Duration,
@@ -116,6 +116,11 @@ impl ChildProcess {
 
     pub fn resume(&self) {
         kill(self.pid(), Signal::SIGCONT).unwrap();
+    }
+
+    /// How it has ended, if it has.
+    pub fn status(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
     }
 
     pub fn pid(&self) -> Pid {

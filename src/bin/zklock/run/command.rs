@@ -7,7 +7,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, never, select, tick, unbounded};
-use curator_locks::CuratorFramework;
+use curator_locks::{CuratorFramework, SelfFence};
 use nix::{
     errno::Errno,
     sys::{
@@ -75,6 +75,7 @@ pub(super) fn supervise(
     let of = |name| variables.iter().find(|(variable, _)| *variable == name).map_or("", |(_, value)| value.as_str());
     let (session, node) = (of(family::SESSION), of(family::NODE));
     let mut watchdog = Watchdog::start(timeout, session, node).map_err(cannot("start the watchdog"))?;
+    let fences = held.self_fence();
     let started = valid_until(held).ok_or_else(lost).and_then(|until| {
         watchdog.allow_until(until);
         child::start(until.saturating_sub(limits.kill), &args.command, &variables).map_err(cannot("start the command"))
@@ -97,6 +98,7 @@ pub(super) fn supervise(
         watchdog,
         command,
         family,
+        fences,
         limits,
         terminal,
         wants_terminal: false,
@@ -148,6 +150,7 @@ struct RunningCommand<'a> {
     watchdog: Watchdog,
     command: Pid,
     family: Family,
+    fences: Vec<SelfFence>,
     limits: Limits,
     terminal: Terminal,
     /// Whether the command is stopped until it gets the terminal.
@@ -221,6 +224,8 @@ impl RunningCommand<'_> {
         if left.is_none_or(|left| left < self.limits.kill) {
             self.was_ended = true;
             self.family.signal(Signal::SIGKILL);
+            // Nothing is left that this process would have to die for.
+            self.fences.clear();
         }
     }
 
@@ -249,7 +254,7 @@ impl RunningCommand<'_> {
 
     /// The exit status if it is not the command's.
     fn finish(self) -> Option<u8> {
-        drop(self.terminal);
+        drop((self.fences, self.terminal));
         // A command that ends by itself in time has not been ended. All this before the lock is given back.
         let was_ended = self.watchdog.finish() || self.was_ended || valid_until(self.held).is_none();
         was_ended.then_some(LOST).or(self.has_failed.then_some(FAILED))
