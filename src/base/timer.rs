@@ -36,6 +36,11 @@ mod system {
     use crate::base::clock;
 
     pub(super) fn new(aborts: bool) -> io::Result<Timer> {
+        // The first process of a namespace of its own, as that of a container, is immune from what comes from within.
+        if std::process::id() == 1 {
+            let why = "process 1 cannot be ended from within its container: start it by an init, as tini";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
         let signal = if aborts { Signal::SIGABRT } else { Signal::SIGKILL };
         // That clock goes on in a sleep of the system, after which the timer goes off before threads run.
         Ok(Timer::new(ClockId::CLOCK_BOOTTIME, SigEvent::new(SigevNotify::SigevSignal { signal, si_value: 0 }))?)

@@ -38,9 +38,14 @@ impl ChildProcess {
     /// With these variables in its environment.
     pub fn start_in(environment: &[(&str, String)], role: &str, arguments: &[&str]) -> ChildProcess {
         let mut command = Command::new(env::current_exe().unwrap());
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
+        ChildProcess::start_by(command, role, arguments)
+    }
+
+    /// By this program, or by one that runs it.
+    pub fn start_by(mut command: Command, role: &str, arguments: &[&str]) -> ChildProcess {
         command.args(["--exact", "child_process", "--nocapture"]);
         command.env(ROLE, role).env(ARGUMENTS, arguments.join("\n"));
-        command.envs(environment.iter().map(|(name, value)| (name, value)));
         ChildProcess::run(command, MARK).unwrap()
     }
 

@@ -106,6 +106,9 @@ pub(crate) fn abort(ids: &[FenceId]) -> io::Result<()> {
         armed.aborts = true;
         at = at.into_iter().chain([armed.at]).min();
     }
+    fences.has_changed = true;
+    // The other timer must not stay set for these.
+    fences.wake();
     let is_set = at.and_then(|at| fences.awaits(true, at));
     drop(fences);
     wait(is_set)

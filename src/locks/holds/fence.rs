@@ -22,12 +22,14 @@ use crate::{
 ///
 /// **A release disarms it, and nothing else does but dropping the `SelfFence`**, and the client's
 /// [`close`](crate::CuratorFramework::close). A hold that is lost keeps the moment of its last proof, so that its holder has to hear
-/// of the loss and to release it, or drop its guard, by then. So a process that would rather live watches a [`Deadline`](crate::Deadline)
+/// of the loss and to release it, or drop its guard, by then; a hold that [ends after some time](crate::AcquireOptions::hold_at_most) has to be
+/// released a margin before. So a process that would rather live watches a [`Deadline`](crate::Deadline)
 /// with a larger margin, stops its work and releases; or keeps fewer locks in a process.
 ///
 /// # What it does not do
 /// It ends *this process*, in time. What that had handed to the kernel, or to the network, may still arrive later; children that it has
-/// started live on. A virtual machine that is paused as a whole may not see time pass: the timer is as good as
+/// started live on. Process 1 of a container is immune from its own signals, so a fence is refused there: start it by an init, such as
+/// tini. A virtual machine that is paused as a whole may not see time pass: the timer is as good as
 /// `CLOCK_BOOTTIME`. Storage that checks the [fencing token](Hold::fencing_token) refuses those too. For some 10 ms after the last
 /// release the timer stays set, as short holds follow each other: a process that is stopped just then, and
 /// for as long, ends as well.
@@ -153,7 +155,8 @@ impl Hold {
     /// It works for every kind of hold: a lock, a lease, a leader's term, also of a lock that is [cached](crate::Caching).
     ///
     /// # Errors
-    /// [`Error::Io`] of the kind [`Unsupported`](std::io::ErrorKind::Unsupported) on a system other than Linux, of others where the
+    /// [`Error::Io`] of the kind [`Unsupported`](std::io::ErrorKind::Unsupported) on a system other than Linux, and for process 1 of
+    /// a container; of others where the
     /// system has no timer or thread left; [`Error::InvalidArgument`] for too large a margin; [`Error::Uncertain`] if the hold is
     /// certain for no longer than the margin, [`Error::LockLost`] if it is lost, [`Error::NotOwner`] if it was released.
     pub fn self_fence(&self, margin: Duration) -> Result<SelfFence> {

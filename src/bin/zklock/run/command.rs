@@ -76,6 +76,9 @@ pub(super) fn supervise(
     let (session, node) = (of(family::SESSION), of(family::NODE));
     let mut watchdog = Watchdog::start(timeout, session, node).map_err(cannot("start the watchdog"))?;
     let fences = held.self_fence();
+    if !fences.is_empty() {
+        watchdog.parent_is_fenced();
+    }
     let started = valid_until(held).ok_or_else(lost).and_then(|until| {
         watchdog.allow_until(until);
         child::start(until.saturating_sub(limits.kill), &args.command, &variables).map_err(cannot("start the command"))

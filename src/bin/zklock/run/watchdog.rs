@@ -33,10 +33,10 @@ use crate::{failure::FAILED, voice};
 /// The first argument that means: be the watchdog.
 pub(crate) const WATCH: &str = "__watch";
 
-/// No sleep is longer. After one of the machine's the time is up at once: on Linux the parent's fence ends the parent then, which
-/// wakes this process.
-const LONGEST_SLEEP: Duration =
-    if cfg!(target_os = "linux") { Duration::from_secs(24 * 3600) } else { Duration::from_millis(250) };
+/// No sleep is longer: after one of the machine's the time is up at once. A parent with a fence ends by it then, which wakes this
+/// process: with one it sleeps for as long as it has nothing to do.
+const LONGEST_SLEEP: Duration = Duration::from_millis(250);
+const LONGEST_WITH_A_FENCE: Duration = Duration::from_secs(24 * 3600);
 
 /// Two looks at the clocks differ by less.
 const LEAST_CHANGE: Duration = Duration::from_millis(1);
@@ -110,6 +110,11 @@ impl Watchdog {
         }
     }
 
+    /// The kernel ends the parent before the lock may be another's.
+    pub(super) fn parent_is_fenced(&mut self) {
+        self.order("fenced");
+    }
+
     /// The lock is lost.
     pub(super) fn end_now(&mut self) {
         self.order("end");
@@ -151,7 +156,7 @@ pub(crate) fn watch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
     tell("ready");
     let (limits, family) = (Limits::of(timeout), Family::new(&session, &node));
-    WatchdogProcess { limits, family, until: None, has_warned: false }.run();
+    WatchdogProcess { limits, family, until: None, has_warned: false, longest_sleep: LONGEST_SLEEP }.run();
     voice::finish();
     ExitCode::SUCCESS
 }
@@ -162,6 +167,7 @@ struct WatchdogProcess {
     /// The end of the hold, by the clock that runs while the machine sleeps.
     until: Option<Duration>,
     has_warned: bool,
+    longest_sleep: Duration,
 }
 
 /// The parent's orders, read by the thread that acts on them: a watchdog that was stopped has read all of them before
@@ -206,9 +212,10 @@ impl WatchdogProcess {
         let mut orders = Orders(String::new());
         loop {
             let next = self.left().saturating_sub(if self.has_warned { self.limits.kill } else { self.limits.term });
-            match orders.read(next.clamp(JUST_READ, LONGEST_SLEEP)) {
+            match orders.read(next.clamp(JUST_READ, self.longest_sleep)) {
                 Ok(Some(order)) => match order.split_once(' ').unwrap_or((&order, "")) {
                     ("done", _) => return,
+                    ("fenced", _) => self.longest_sleep = LONGEST_WITH_A_FENCE,
                     ("end", _) => return self.kill("the lock is lost: the command is killed"),
                     ("group", group) => self.family.set_group(group.parse().unwrap_or_default()),
                     ("until", nanos) => {
