@@ -131,7 +131,11 @@ pub(super) fn supervise(
                 watch.pass_on(signal.ok().and_then(|signal| Signal::try_from(signal).ok()));
             },
             recv(words) -> word => match word {
-                Ok(()) => watch.was_ended = true,
+                Ok(()) => {
+                    watch.was_ended = true;
+                    // Soon: its own fence goes off when no time is left.
+                    watch.look();
+                }
                 Err(_) => {
                     words = never();
                     watch.is_alone();
