@@ -148,7 +148,7 @@ pub(in crate::locks) fn fenced<H>(
 impl Hold {
     /// Ends this process when no more than this margin is left of the time for which the hold is certain, unless it is released
     /// before, or the [`SelfFence`] is dropped. Blocks only until the timer is set, some 50 µs if none was; with a fence a cycle of a mutex costs
-    /// no more than without, and one of a cached lock 0.4 µs more.
+    /// up to 2 % more, and one of a cached lock 0.4 µs.
     ///
     /// The margin is for the clocks' rates, and for what is under way to the storage: a tenth of the session timeout is plenty. At
     /// most a third may be asked for, as a healthy session has 0.40 of it left right before a heartbeat, on a quick link.
