@@ -199,7 +199,7 @@ impl<'a> Director<'a> {
                 let times = (*process, now, now + *lasts);
                 let sleeps = matches!(fault, Fault::MachineSleeps { .. });
                 self.notes.sample();
-                self.notes.facts(|facts| if sleeps { &mut facts.asleep } else { &mut facts.paused }.push(times));
+                self.notes.facts(|facts| facts.paused.push(times));
                 if sleeps {
                     self.processes[*process].machine_sleeps(*lasts);
                 } else {
