@@ -137,6 +137,7 @@ impl ReaderThread {
                 return Err(io::ErrorKind::Interrupted.into());
             }
             state.stream = Some(stream.clone());
+            state.server = stream.peer().map(|peer| (host.to_owned(), peer));
             state.machine.connect_request().encode()
         };
         if writer.write(&request, deadline).map_err(|error| hung_up(error, HANDSHAKE.hung_up))? < request.len() {

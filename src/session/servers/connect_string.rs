@@ -41,6 +41,11 @@ impl ConnectString {
     pub fn chroot(&self) -> &str {
         &self.chroot
     }
+
+    /// Other servers, and the same chroot.
+    pub(crate) fn with_hosts(&self, hosts: Vec<(String, u16)>) -> ConnectString {
+        ConnectString { hosts, chroot: self.chroot.clone() }
+    }
 }
 
 /// `parse` takes a connect string apart. It fails with [`Error::InvalidArgument`], which has the text and the rule that it

@@ -139,6 +139,20 @@ impl Resolver {
     }
 }
 
+/// Whether one of these is the server that was reached by this name and at this address. May block for long.
+pub(crate) fn is_among(
+    hosts: &[(String, u16)],
+    (name, address): &(String, SocketAddr),
+    resolve: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
+) -> bool {
+    let canonical = |address: &SocketAddr| (address.ip().to_canonical(), address.port());
+    let has_address = |host: &(String, u16)| match literal(host) {
+        Some(literal) => canonical(&literal) == canonical(address),
+        None => resolve(&host.0, host.1).is_ok_and(|all| all.iter().any(|one| canonical(one) == canonical(address))),
+    };
+    hosts.iter().any(|(host, port)| host == name && *port == address.port()) || hosts.iter().any(has_address)
+}
+
 /// The address of a host that needs no look-up.
 fn literal(host: &(String, u16)) -> Option<SocketAddr> {
     host.0.parse::<IpAddr>().ok().map(|address| SocketAddr::new(address, host.1))
@@ -222,6 +236,21 @@ mod tests {
         assert_eq!(found(&mut resolver, &hosts), ["zk=127.0.0.2:7"]);
         resolver.retain(&[]);
         assert!(resolver.known.0.lock().is_empty());
+    }
+
+    #[test]
+    fn a_server_is_known_by_the_name_or_the_address_that_it_was_reached_by() {
+        let server = ("zk1".to_owned(), SocketAddr::from(([10, 0, 0, 1], 7)));
+        let among = |names: &[&str]| {
+            is_among(&hosts(names), &server, |name, port| match name {
+                "other-name" => Ok(vec![SocketAddr::new([10, 0, 0, 1].into(), port)]),
+                "zk1" => panic!("looked up, although its name tells"),
+                _ => Err(io::ErrorKind::NotFound.into()),
+            })
+        };
+        assert!(among(&["gone", "zk1"]) && among(&["10.0.0.1"]) && among(&["gone", "other-name"]));
+        assert!(among(&["::ffff:10.0.0.1"]) && !among(&["10.0.0.2", "gone"]) && !among(&[]));
+        assert!(!is_among(&[("zk1".to_owned(), 8)], &server, |_, port| Ok(vec![([10, 0, 0, 1], port).into()])));
     }
 
     #[test]

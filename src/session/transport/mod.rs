@@ -43,6 +43,11 @@ pub(crate) struct Connection {
 pub(crate) trait Stream: Send + Sync {
     /// Fails both halves at once, from any thread.
     fn shut_down(&self);
+
+    /// The address of the server, if known.
+    fn peer(&self) -> Option<SocketAddr> {
+        None
+    }
 }
 
 /// The half of the thread that reads.

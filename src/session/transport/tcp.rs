@@ -42,6 +42,10 @@ impl Stream for TcpStream {
         // An error means that the peer was faster.
         let _ = self.shutdown(Shutdown::Both);
     }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        self.peer_addr().ok()
+    }
 }
 
 /// For reading or for writing.
