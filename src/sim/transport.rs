@@ -14,6 +14,7 @@ use crate::{
     session::{
         api::{Session, SessionConfig, SessionFactory, SessionObserver},
         native::session::NativeSessions,
+        servers::handshakes::Handshakes,
         transport::{Connection, ReadHalf, Stream, Transport, WriteHalf},
     },
 };
@@ -40,6 +41,11 @@ impl SessionFactory for Simulated {
 impl Transport for Simulated {
     fn resolve(&self, host: &str, _port: u16) -> io::Result<Vec<SocketAddr>> {
         self.0.resolve(&*simulated()?, host)
+    }
+
+    /// A run has few sessions, and shares nothing with others.
+    fn handshakes(&self) -> Option<&'static Handshakes> {
+        None
     }
 
     fn connect(

@@ -64,7 +64,9 @@ impl ReaderThread {
         let resolver =
             Resolver::new(Arc::new(move |host, port| transport.resolve(host, port)), config.addresses.clone());
         let hosts = config.hosts.hosts();
-        let mut rotation = Rotation::new(hosts, resolver, config.connection_timeout, config.session_timeout);
+        let handshakes = self.shared.transport.handshakes();
+        let mut rotation =
+            Rotation::new(hosts, resolver, handshakes, config.connection_timeout, config.session_timeout);
         self.begin_as_successor(&mut rotation);
         while !self.is_over() {
             if let Some(hosts) = self.shared.new_hosts.lock().take() {
@@ -77,18 +79,23 @@ impl ReaderThread {
                     }
                     self.pause(pause);
                 }
-                NextTry::Try { host, address, limit } => match self.connect(&host, address, limit) {
-                    Ok(Some((reader, buffer))) => {
-                        let since = clock::now();
-                        self.serve(reader, buffer);
-                        rotation.connection_ended(clock::since(since));
+                NextTry::Try { host, address, wait, limit } => {
+                    if !wait.is_zero() {
+                        self.pause(wait);
                     }
-                    Ok(None) => {}
-                    Err(error) => {
-                        log::debug!("{host} ({address}) does not take the session: {error}");
-                        self.disconnected(Some(rotation.errors.refused(&host, address, &error)));
+                    match self.connect(&host, address, limit) {
+                        Ok(Some((reader, buffer))) => {
+                            let since = clock::now();
+                            self.serve(reader, buffer);
+                            rotation.connection_ended(clock::since(since));
+                        }
+                        Ok(None) => {}
+                        Err(error) => {
+                            log::debug!("{host} ({address}) does not take the session: {error}");
+                            self.disconnected(Some(rotation.refused(&host, address, &error)));
+                        }
                     }
-                },
+                }
             }
         }
     }

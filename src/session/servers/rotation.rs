@@ -2,7 +2,8 @@
 
 use std::{io, net::SocketAddr, time::Duration};
 
-use super::{connect_errors::ConnectErrors, resolver::Resolver};
+use super::{connect_errors::ConnectErrors, handshakes::Handshakes, resolver::Resolver};
+use crate::base::clock;
 
 /// A first attempt gets no more than this, so that a dead server does not hold up the living ones.
 const FIRST_LIMIT: Duration = Duration::from_secs(1);
@@ -14,14 +15,18 @@ const SEVERAL: u32 = 3;
 /// back is found.
 const LONGEST_PAUSE_MS: u64 = 1000;
 
+/// A session that comes back gives others of its process precedence for no longer than this, and no longer than a tenth of its
+/// timeout.
+const LONGEST_PRECEDENCE: Duration = Duration::from_millis(500);
+
 /// A connection that lived this long is worth another without a pause.
 const LASTING: Duration = Duration::from_millis(250);
 
 /// The next step of the search for a server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NextTry {
-    /// Try this server, connection and handshake together, for that long.
-    Try { host: String, address: SocketAddr, limit: Duration },
+    /// Try this server after `wait`, connection and handshake together, for that long.
+    Try { host: String, address: SocketAddr, wait: Duration, limit: Duration },
     /// Every server was tried: pause.
     Pause(Duration),
 }
@@ -38,8 +43,11 @@ pub(crate) struct Rotation {
     in_round: bool,
     failed_rounds: u32,
     longest: Duration,
+    handshakes: Option<&'static Handshakes>,
+    /// There was a connection, or a whole round without one: other sessions may come back at the same time.
+    comes_back: bool,
     /// Since the last connection.
-    pub(crate) errors: ConnectErrors,
+    errors: ConnectErrors,
 }
 
 impl Rotation {
@@ -47,6 +55,7 @@ impl Rotation {
     pub(crate) fn new(
         hosts: &[(String, u16)],
         resolver: Resolver,
+        handshakes: Option<&'static Handshakes>,
         connection_timeout: Duration,
         session_timeout: Duration,
     ) -> Self {
@@ -60,6 +69,8 @@ impl Rotation {
             in_round: false,
             failed_rounds: 0,
             longest,
+            handshakes,
+            comes_back: false,
             errors: ConnectErrors::default(),
         };
         rotation.set_hosts(hosts);
@@ -88,16 +99,39 @@ impl Rotation {
             if self.in_round {
                 // The servers are used up, and none of them took the session for long.
                 self.in_round = false;
+                self.comes_back = true;
                 self.failed_rounds = self.failed_rounds.saturating_add(1);
                 return NextTry::Pause(Duration::from_millis(fastrand::u64(0..=LONGEST_PAUSE_MS)));
             }
             self.begin_round();
         }
         self.in_round = true;
-        match self.round.pop() {
-            Some((host, address)) => NextTry::Try { host, address, limit: self.limit(self.round.is_empty()) },
+        match self.next_server() {
+            Some((host, address, wait)) => {
+                NextTry::Try { host, address, wait, limit: self.limit(self.round.is_empty()) }
+            }
             None => self.step(),
         }
+    }
+
+    /// The next server of the round; after an outage the next one that has room, or the least to wait.
+    fn next_server(&mut self) -> Option<(String, SocketAddr, Duration)> {
+        let Some(handshakes) = self.handshakes.filter(|_| self.comes_back) else {
+            return self.round.pop().map(|(host, address)| (host, address, Duration::ZERO));
+        };
+        let now = clock::now();
+        let next = self.round.iter().enumerate().rev().min_by_key(|(_, (_, address))| handshakes.wait(*address, now));
+        let (host, address) = self.round.remove(next?.0);
+        let wait = handshakes.take(address, now, LONGEST_PRECEDENCE.min(self.longest / 10));
+        Some((host, address, wait))
+    }
+
+    /// The server did not take the session.
+    pub(crate) fn refused(&mut self, host: &str, address: SocketAddr, error: &io::Error) -> io::Error {
+        if let Some(handshakes) = self.handshakes.filter(|_| self.comes_back) {
+            handshakes.give_back(address);
+        }
+        self.errors.refused(host, address, error)
     }
 
     fn begin_round(&mut self) {
@@ -125,6 +159,7 @@ impl Rotation {
     /// A connection has ended that was there from the begin, and lasted for that long. Servers that give another session each
     /// time, and soon hang up, must not have one opened after the other without a pause.
     pub(crate) fn first_connection_ended(&mut self, lasted: Duration) {
+        self.comes_back = true;
         self.in_round = lasted < LASTING;
     }
 
@@ -133,6 +168,7 @@ impl Rotation {
     /// accepts and hangs up would be tried thousands of times a second.
     pub(crate) fn connection_ended(&mut self, lasted: Duration) {
         self.failed_rounds = 0;
+        self.comes_back = true;
         self.errors = ConnectErrors::default();
         if lasted >= LASTING {
             self.in_round = false;
@@ -148,7 +184,7 @@ mod tests {
 
     fn rotation(hosts: usize) -> Rotation {
         let hosts: Vec<_> = (0..hosts).map(|k| (format!("127.0.0.{}", k + 1), 2181)).collect();
-        Rotation::new(&hosts, resolver(), Duration::from_secs(15), Duration::from_secs(60))
+        Rotation::new(&hosts, resolver(), None, Duration::from_secs(15), Duration::from_secs(60))
     }
 
     fn resolver() -> Resolver {
@@ -232,9 +268,31 @@ mod tests {
     }
 
     #[test]
+    fn sessions_that_come_back_go_to_all_servers_alike_and_those_that_begin_go_where_they_like() {
+        static HANDSHAKES: Handshakes = Handshakes::new();
+        let hosts: Vec<_> = (1..=3).map(|k| (format!("127.0.0.{k}"), 2181)).collect();
+        let of_a_client = || {
+            let (connection, session) = (Duration::from_secs(15), Duration::from_secs(60));
+            Rotation::new(&hosts, resolver(), Some(&HANDSHAKES), connection, session)
+        };
+        let mut counts = std::collections::BTreeMap::new();
+        for _ in 0..500 {
+            let mut rotation = of_a_client();
+            address(&rotation.step());
+            rotation.connection_ended(LASTING);
+            let step = rotation.step();
+            assert!(matches!(step, NextTry::Try { wait, .. } if wait <= LONGEST_PRECEDENCE));
+            *counts.entry(address(&step)).or_insert(0) += 1;
+        }
+        // The mean is 167; by chance alone some server would have more than 170 nearly always.
+        assert!(counts.len() == 3 && counts.values().all(|&count| count <= 170), "{counts:?}");
+        assert!(matches!(of_a_client().step(), NextTry::Try { wait: Duration::ZERO, .. }));
+    }
+
+    #[test]
     fn a_name_that_does_not_resolve_is_a_pause_and_no_spin() {
         let hosts = [("no.such.host.invalid".into(), 2181)];
-        let mut rotation = Rotation::new(&hosts, resolver(), Duration::from_secs(1), Duration::from_secs(3));
+        let mut rotation = Rotation::new(&hosts, resolver(), None, Duration::from_secs(1), Duration::from_secs(3));
         assert!(matches!(rotation.step(), NextTry::Pause(_)));
         assert!(matches!(rotation.step(), NextTry::Pause(_)));
     }

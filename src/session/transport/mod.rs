@@ -13,12 +13,19 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::servers::handshakes::{Handshakes, OF_THIS_PROCESS};
+
 /// Opens connections.
 pub(crate) trait Transport: Send + Sync + 'static {
     /// The addresses of a host; called on a thread of its own, as it may block for long.
     #[expect(clippy::disallowed_methods, reason = "a transport")]
     fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         Ok((host, port).to_socket_addrs()?.collect())
+    }
+
+    /// The handshakes of all sessions that come back to servers over this transport; `None`: they need no order.
+    fn handshakes(&self) -> Option<&'static Handshakes> {
+        Some(&OF_THIS_PROCESS)
     }
 
     /// Connects to one address of `host`, for at most `limit`. While it waits for the server's answer, it gives up soon

@@ -13,4 +13,5 @@ mod unhandled;
 mod slow {
     mod ensembles;
     mod moving;
+    mod outage;
 }
