@@ -79,23 +79,18 @@ impl ReaderThread {
                     }
                     self.pause(pause);
                 }
-                NextTry::Try { host, address, wait, limit } => {
-                    if !wait.is_zero() {
-                        self.pause(wait);
+                NextTry::Try { host, address, limit } => match self.connect(&host, address, limit) {
+                    Ok(Some((reader, buffer))) => {
+                        let since = clock::now();
+                        self.serve(reader, buffer);
+                        rotation.connection_ended(clock::since(since));
                     }
-                    match self.connect(&host, address, limit) {
-                        Ok(Some((reader, buffer))) => {
-                            let since = clock::now();
-                            self.serve(reader, buffer);
-                            rotation.connection_ended(clock::since(since));
-                        }
-                        Ok(None) => {}
-                        Err(error) => {
-                            log::debug!("{host} ({address}) does not take the session: {error}");
-                            self.disconnected(Some(rotation.refused(&host, address, &error)));
-                        }
+                    Ok(None) => {}
+                    Err(error) => {
+                        log::debug!("{host} ({address}) does not take the session: {error}");
+                        self.disconnected(Some(rotation.refused(&host, address, &error)));
                     }
-                }
+                },
             }
         }
     }

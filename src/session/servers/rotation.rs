@@ -15,9 +15,8 @@ const SEVERAL: u32 = 3;
 /// back is found.
 const LONGEST_PAUSE_MS: u64 = 1000;
 
-/// A session that comes back gives others of its process precedence for no longer than this, and no longer than a tenth of its
-/// timeout.
-const LONGEST_PRECEDENCE: Duration = Duration::from_millis(500);
+/// For this part of its time a session that comes back gives way to others of its process, all in all.
+const PRECEDENCE: u32 = 10;
 
 /// A connection that lived this long is worth another without a pause.
 const LASTING: Duration = Duration::from_millis(250);
@@ -25,9 +24,9 @@ const LASTING: Duration = Duration::from_millis(250);
 /// The next step of the search for a server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NextTry {
-    /// Try this server after `wait`, connection and handshake together, for that long.
-    Try { host: String, address: SocketAddr, wait: Duration, limit: Duration },
-    /// Every server was tried: pause.
+    /// Try this server, connection and handshake together, for that long.
+    Try { host: String, address: SocketAddr, limit: Duration },
+    /// Every server was tried, or has no room: pause.
     Pause(Duration),
 }
 
@@ -46,6 +45,8 @@ pub(crate) struct Rotation {
     handshakes: Option<&'static Handshakes>,
     /// There was a connection, or a whole round without one: other sessions may come back at the same time.
     comes_back: bool,
+    /// For how long it gives way to them yet.
+    patience: Duration,
     /// Since the last connection.
     errors: ConnectErrors,
 }
@@ -71,6 +72,7 @@ impl Rotation {
             longest,
             handshakes,
             comes_back: false,
+            patience: longest / PRECEDENCE,
             errors: ConnectErrors::default(),
         };
         rotation.set_hosts(hosts);
@@ -101,29 +103,38 @@ impl Rotation {
                 self.in_round = false;
                 self.comes_back = true;
                 self.failed_rounds = self.failed_rounds.saturating_add(1);
-                return NextTry::Pause(Duration::from_millis(fastrand::u64(0..=LONGEST_PAUSE_MS)));
+                return NextTry::Pause(pause());
             }
             self.begin_round();
         }
         self.in_round = true;
-        match self.next_server() {
-            Some((host, address, wait)) => {
-                NextTry::Try { host, address, wait, limit: self.limit(self.round.is_empty()) }
-            }
+        if let Some(pause) = self.give_way() {
+            self.round.clear();
+            self.in_round = false;
+            return NextTry::Pause(pause);
+        }
+        match self.round.pop() {
+            Some((host, address)) => NextTry::Try { host, address, limit: self.limit(self.round.is_empty()) },
             None => self.step(),
         }
     }
 
-    /// The next server of the round; after an outage the next one that has room, or the least to wait.
-    fn next_server(&mut self) -> Option<(String, SocketAddr, Duration)> {
-        let Some(handshakes) = self.handshakes.filter(|_| self.comes_back) else {
-            return self.round.pop().map(|(host, address)| (host, address, Duration::ZERO));
-        };
+    /// After an outage, puts the next server of the round that has room at its end, or the one with the least to wait. If there is
+    /// none with room: how long to pause, after which others may serve again, too.
+    fn give_way(&mut self) -> Option<Duration> {
+        let handshakes = self.handshakes.filter(|_| self.comes_back)?;
         let now = clock::now();
-        let next = self.round.iter().enumerate().rev().min_by_key(|(_, (_, address))| handshakes.wait(*address, now));
-        let (host, address) = self.round.remove(next?.0);
-        let wait = handshakes.take(address, now, LONGEST_PRECEDENCE.min(self.longest / 10));
-        Some((host, address, wait))
+        let waits = self.round.iter().map(|(_, address)| handshakes.wait(*address, now)).enumerate();
+        let (next, wait) = waits.rev().min_by_key(|(_, wait)| *wait)?;
+        if !wait.is_zero() && !self.patience.is_zero() {
+            let pause = pause().min(self.patience);
+            self.patience -= pause;
+            return Some(pause);
+        }
+        let server = self.round.remove(next);
+        handshakes.take(server.1, now);
+        self.round.push(server);
+        None
     }
 
     /// The server did not take the session.
@@ -160,6 +171,7 @@ impl Rotation {
     /// time, and soon hang up, must not have one opened after the other without a pause.
     pub(crate) fn first_connection_ended(&mut self, lasted: Duration) {
         self.comes_back = true;
+        self.patience = self.longest / PRECEDENCE;
         self.in_round = lasted < LASTING;
     }
 
@@ -169,11 +181,16 @@ impl Rotation {
     pub(crate) fn connection_ended(&mut self, lasted: Duration) {
         self.failed_rounds = 0;
         self.comes_back = true;
+        self.patience = self.longest / PRECEDENCE;
         self.errors = ConnectErrors::default();
         if lasted >= LASTING {
             self.in_round = false;
         }
     }
+}
+
+fn pause() -> Duration {
+    Duration::from_millis(fastrand::u64(0..=LONGEST_PAUSE_MS))
 }
 
 #[cfg(test)]
@@ -267,26 +284,42 @@ mod tests {
         assert!(matches!(rotation.step(), NextTry::Pause(_)));
     }
 
-    #[test]
-    fn sessions_that_come_back_go_to_all_servers_alike_and_those_that_begin_go_where_they_like() {
-        static HANDSHAKES: Handshakes = Handshakes::new();
+    /// A session of a process with others, among three servers.
+    fn among_others(handshakes: &'static Handshakes, session: Duration) -> Rotation {
         let hosts: Vec<_> = (1..=3).map(|k| (format!("127.0.0.{k}"), 2181)).collect();
-        let of_a_client = || {
-            let (connection, session) = (Duration::from_secs(15), Duration::from_secs(60));
-            Rotation::new(&hosts, resolver(), Some(&HANDSHAKES), connection, session)
-        };
+        Rotation::new(&hosts, resolver(), Some(handshakes), Duration::from_secs(15), session)
+    }
+
+    #[test]
+    fn sessions_that_come_back_give_way_and_those_that_begin_do_not() {
+        static HANDSHAKES: Handshakes = Handshakes::new();
+        let session = Duration::from_secs(60);
         let mut counts = std::collections::BTreeMap::new();
-        for _ in 0..500 {
-            let mut rotation = of_a_client();
+        for _ in 0..1000 {
+            let mut rotation = among_others(&HANDSHAKES, session);
             address(&rotation.step());
             rotation.connection_ended(LASTING);
-            let step = rotation.step();
-            assert!(matches!(step, NextTry::Try { wait, .. } if wait <= LONGEST_PRECEDENCE));
-            *counts.entry(address(&step)).or_insert(0) += 1;
+            match rotation.step() {
+                NextTry::Try { address, .. } => *counts.entry(address).or_insert(0) += 1,
+                NextTry::Pause(pause) => assert!(pause <= Duration::from_secs(1)),
+            }
         }
-        // The mean is 167; by chance alone some server would have more than 170 nearly always.
-        assert!(counts.len() == 3 && counts.values().all(|&count| count <= 170), "{counts:?}");
-        assert!(matches!(of_a_client().step(), NextTry::Try { wait: Duration::ZERO, .. }));
+        let spread = counts.values().max().zip(counts.values().min());
+        assert!(counts.len() == 3 && spread.is_some_and(|(most, least)| most - least <= 20), "{counts:?}");
+        assert!(matches!(among_others(&HANDSHAKES, session).step(), NextTry::Try { .. }));
+    }
+
+    #[test]
+    fn a_session_gives_way_for_a_tenth_of_its_time() {
+        static HANDSHAKES: Handshakes = Handshakes::new();
+        let mut rotation = among_others(&HANDSHAKES, Duration::from_secs(4));
+        address(&rotation.step());
+        rotation.connection_ended(LASTING);
+        for last in 1..=3 {
+            (0..1000).for_each(|_| HANDSHAKES.take(SocketAddr::from(([127, 0, 0, last], 2181)), clock::now()));
+        }
+        let pauses = std::iter::from_fn(|| if let NextTry::Pause(pause) = rotation.step() { Some(pause) } else { None });
+        assert_eq!(pauses.sum::<Duration>(), Duration::from_millis(400));
     }
 
     #[test]
