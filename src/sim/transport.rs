@@ -51,12 +51,13 @@ impl Transport for Simulated {
     fn connect(
         &self,
         _host: &str,
-        address: SocketAddr,
+        addresses: &[SocketAddr],
         limit: Duration,
         _is_over: &dyn Fn() -> bool,
     ) -> io::Result<Connection> {
         let limit = limit.clamp(Duration::from_millis(1), CONNECT_LIMIT);
-        let end = self.0.connect(&*simulated()?, address, limit)?;
+        let address = addresses.first().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let end = self.0.connect(&*simulated()?, *address, limit)?;
         let half = || Box::new(Half(end.clone()));
         Ok(Connection { reader: half(), writer: half(), stream: end })
     }

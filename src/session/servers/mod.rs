@@ -6,3 +6,4 @@ pub(crate) mod dynamic_config;
 pub(crate) mod handshakes;
 pub(crate) mod resolver;
 pub(crate) mod rotation;
+pub(crate) mod srv;

@@ -8,20 +8,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::connect_errors::ConnectErrors;
-use crate::base::{
-    channel::{Receiver, RecvTimeoutError, bounded},
-    clock,
-    collections::HashMap,
-    sync::Mutex,
-    threads::start,
+use super::{connect_errors::ConnectErrors, srv::PREFIX};
+use crate::{
+    base::{
+        channel::{Receiver, RecvTimeoutError, bounded},
+        clock,
+        collections::HashMap,
+        sync::Mutex,
+        threads::start,
+    },
+    session::transport::Transport,
 };
 
 /// How long a round waits for the look-ups that it has begun, all together.
 const LOOK_UP_LIMIT: Duration = Duration::from_secs(1);
 
-/// Resolves a name; may block for long.
-pub(crate) type Resolve = Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
+/// Resolves a name to the servers that it stands for: the name and an address of each. May block for long.
+pub(crate) type Resolve = Arc<dyn Fn(&str, u16) -> io::Result<Vec<(String, SocketAddr)>> + Send + Sync>;
 
 /// The addresses that the servers' names had when they last resolved. A client gives them to each of its sessions, because
 /// a session that begins while the name service is down has no other way to the servers.
@@ -32,17 +35,17 @@ pub struct KnownAddresses(Mutex<HashMap<(String, u16), Known>>);
 struct Known {
     /// When the look-up began that found them.
     asked: Instant,
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<(String, SocketAddr)>,
 }
 
 impl KnownAddresses {
-    fn of(&self, host: &(String, u16)) -> Vec<SocketAddr> {
+    fn of(&self, host: &(String, u16)) -> Vec<(String, SocketAddr)> {
         self.0.lock().get(host).map(|known| known.addresses.clone()).unwrap_or_default()
     }
 
     /// Remembers an answer, unless a look-up that began later has answered: a session that was given up may still wait
     /// for one that it began before the current session.
-    fn learn(&self, host: &(String, u16), asked: Instant, addresses: &[SocketAddr]) {
+    fn learn(&self, host: &(String, u16), asked: Instant, addresses: &[(String, SocketAddr)]) {
         let mut known = self.0.lock();
         if known.get(host).is_none_or(|known| known.asked <= asked) {
             known.insert(host.clone(), Known { asked, addresses: addresses.to_vec() });
@@ -65,7 +68,7 @@ pub(crate) struct Resolver {
 
 struct LookUp {
     asked: Instant,
-    answer: Receiver<io::Result<Vec<SocketAddr>>>,
+    answer: Receiver<io::Result<Vec<(String, SocketAddr)>>>,
 }
 
 impl Resolver {
@@ -83,11 +86,10 @@ impl Resolver {
         }
         let mut found = Vec::new();
         for host in hosts {
-            let addresses = match literal(host) {
-                Some(address) => vec![address],
-                None => self.addresses(host, errors),
-            };
-            found.extend(addresses.into_iter().map(|address| (host.0.clone(), address)));
+            match literal(host) {
+                Some(address) => found.push((host.0.clone(), address)),
+                None => found.extend(from_anywhere(self.addresses(host, errors))),
+            }
         }
         found
     }
@@ -112,7 +114,7 @@ impl Resolver {
         }
     }
 
-    fn addresses(&mut self, host: &(String, u16), errors: &mut ConnectErrors) -> Vec<SocketAddr> {
+    fn addresses(&mut self, host: &(String, u16), errors: &mut ConnectErrors) -> Vec<(String, SocketAddr)> {
         let Some(look_up) = self.under_way.get(host) else {
             return self.known.of(host);
         };
@@ -136,6 +138,32 @@ impl Resolver {
         log::debug!("{} {why}", host.0);
         errors.unresolved(&host.0, &why);
         self.known.of(host)
+    }
+}
+
+/// Begins with any of them: a name that has the addresses of several servers sends not all sessions to the first.
+fn from_anywhere(mut addresses: Vec<(String, SocketAddr)>) -> Vec<(String, SocketAddr)> {
+    if addresses.len() > 1 {
+        let first = fastrand::usize(..addresses.len());
+        addresses.rotate_left(first);
+    }
+    addresses
+}
+
+/// Resolves a host, or SRV records and then the hosts that they name.
+pub(crate) fn resolve_all(transport: &dyn Transport, host: &str, port: u16) -> io::Result<Vec<(String, SocketAddr)>> {
+    let named = |host: &str, port| {
+        let addresses = transport.resolve(host, port)?;
+        Ok::<_, io::Error>(addresses.into_iter().map(|address| (host.to_owned(), address)).collect())
+    };
+    let Some(service) = host.strip_prefix(PREFIX) else { return named(host, port) };
+    let servers = transport.resolve_service(service)?;
+    let (found, failed): (Vec<_>, Vec<_>) =
+        servers.iter().map(|(host, port)| named(host, *port)).partition(Result::is_ok);
+    let all: Vec<(String, SocketAddr)> = found.into_iter().flatten().flatten().collect();
+    match failed.into_iter().next() {
+        Some(error) if all.is_empty() => error,
+        _ => Ok(all),
     }
 }
 
@@ -172,7 +200,11 @@ mod tests {
     }
 
     fn resolver(resolve: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Resolver {
-        Resolver::new(Arc::new(resolve), Arc::default())
+        let named = move |name: &str, port| {
+            let addresses = resolve(name, port)?;
+            Ok(addresses.into_iter().map(|address| (name.to_owned(), address)).collect())
+        };
+        Resolver::new(Arc::new(named), Arc::default())
     }
 
     fn found(resolver: &mut Resolver, hosts: &[(String, u16)]) -> Vec<String> {
@@ -256,7 +288,7 @@ mod tests {
     #[test]
     fn an_answer_to_an_older_question_replaces_no_newer_one() {
         let (known, hosts) = (KnownAddresses::default(), hosts(&["zk"]));
-        let address = |last: u8| vec![SocketAddr::new([127, 0, 0, last].into(), 7)];
+        let address = |last: u8| vec![("zk".to_owned(), SocketAddr::new([127, 0, 0, last].into(), 7))];
         let (earlier, later) = (clock::now(), clock::now() + Duration::from_secs(1));
         for (asked, answer, expected) in [(earlier, 1, 1), (later, 2, 2), (earlier, 3, 2), (later, 4, 4)] {
             known.learn(&hosts[0], asked, &address(answer));

@@ -24,8 +24,9 @@ const LASTING: Duration = Duration::from_millis(250);
 /// The next step of the search for a server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NextTry {
-    /// Try this server, connection and handshake together, for that long.
-    Try { host: String, address: SocketAddr, limit: Duration },
+    /// Try this server, connection and handshake together, for that long, at the first address that answers: one, or two of
+    /// different families.
+    Try { host: String, addresses: Vec<SocketAddr>, limit: Duration },
     /// Every server was tried, or has no room: pause.
     Pause(Duration),
 }
@@ -35,9 +36,9 @@ pub(crate) struct Rotation {
     hosts: Vec<(String, u16)>,
     resolver: Resolver,
     next_host: usize,
-    round: Vec<(String, SocketAddr)>,
-    /// How many addresses the last round had.
-    addresses: usize,
+    round: Vec<(String, Vec<SocketAddr>)>,
+    /// How many attempts the last round had.
+    attempts: usize,
     /// A round is under way: when its servers are used up, the round has failed.
     in_round: bool,
     failed_rounds: u32,
@@ -66,7 +67,7 @@ impl Rotation {
             resolver,
             next_host: 0,
             round: Vec::new(),
-            addresses: 1,
+            attempts: 1,
             in_round: false,
             failed_rounds: 0,
             longest,
@@ -92,7 +93,7 @@ impl Rotation {
 
     /// If the last round had nowhere to go: why.
     pub(crate) fn why_no_address(&self) -> Option<io::Error> {
-        if self.addresses == 0 { self.errors.of_names() } else { None }
+        if self.attempts == 0 { self.errors.of_names() } else { None }
     }
 
     /// The next step. Names are resolved anew at the start of each round.
@@ -114,7 +115,7 @@ impl Rotation {
             return NextTry::Pause(pause);
         }
         match self.round.pop() {
-            Some((host, address)) => NextTry::Try { host, address, limit: self.limit(self.round.is_empty()) },
+            Some((host, addresses)) => NextTry::Try { host, addresses, limit: self.limit(self.round.is_empty()) },
             None => self.step(),
         }
     }
@@ -124,7 +125,8 @@ impl Rotation {
     fn give_way(&mut self) -> Option<Duration> {
         let handshakes = self.handshakes.filter(|_| self.comes_back)?;
         let now = clock::now();
-        let waits = self.round.iter().map(|(_, address)| handshakes.wait(*address, now)).enumerate();
+        let wait = |addresses: &[SocketAddr]| addresses.first().map_or(Duration::ZERO, |first| handshakes.wait(*first, now));
+        let waits = self.round.iter().map(|(_, addresses)| wait(addresses)).enumerate();
         let (next, wait) = waits.rev().min_by_key(|(_, wait)| *wait)?;
         if !wait.is_zero() && !self.patience.is_zero() {
             let pause = pause().min(self.patience);
@@ -132,26 +134,26 @@ impl Rotation {
             return Some(pause);
         }
         let server = self.round.remove(next);
-        handshakes.take(server.1, now);
+        server.1.first().into_iter().for_each(|first| handshakes.take(*first, now));
         self.round.push(server);
         None
     }
 
     /// The server did not take the session.
-    pub(crate) fn refused(&mut self, host: &str, address: SocketAddr, error: &io::Error) -> io::Error {
-        if let Some(handshakes) = self.handshakes.filter(|_| self.comes_back) {
-            handshakes.give_back(address);
+    pub(crate) fn refused(&mut self, host: &str, addresses: &[SocketAddr], error: &io::Error) -> io::Error {
+        if let Some((handshakes, first)) = self.handshakes.filter(|_| self.comes_back).zip(addresses.first()) {
+            handshakes.give_back(*first);
         }
-        self.errors.refused(host, address, error)
+        self.errors.refused(host, addresses, error)
     }
 
     fn begin_round(&mut self) {
         let (later, sooner) = self.hosts.split_at(self.next_host.min(self.hosts.len()));
-        let mut round = self.resolver.look_up(&[sooner, later].concat(), &mut self.errors);
+        let found = self.resolver.look_up(&[sooner, later].concat(), &mut self.errors);
         self.next_host = (self.next_host + 1) % self.hosts.len().max(1);
-        self.addresses = round.len();
-        round.reverse();
-        self.round = round;
+        self.round = paired(found, !self.failed_rounds.is_multiple_of(2));
+        self.attempts = self.round.len();
+        self.round.reverse();
     }
 
     /// Doubles from round to round, for servers that are slow, up to the server's share of the time: one that accepts and
@@ -161,7 +163,7 @@ impl Rotation {
     /// sessions work with round trips of up to 0.3 of their timeout. Among five servers the share of a session of 3 s would
     /// never do on such a link.
     fn limit(&self, is_last: bool) -> Duration {
-        let share = self.longest / u32::try_from(self.addresses.max(1)).unwrap_or(u32::MAX);
+        let share = self.longest / u32::try_from(self.attempts.max(1)).unwrap_or(u32::MAX);
         let most = share.max(FIRST_LIMIT).min(self.longest);
         let limit = share.min(FIRST_LIMIT).saturating_mul(1 << self.failed_rounds.min(16)).min(most);
         if is_last && self.failed_rounds >= SEVERAL { limit.max(self.longest / 3 * 2) } else { limit }
@@ -189,6 +191,27 @@ impl Rotation {
     }
 }
 
+/// Puts an IPv6 and an IPv4 address of one name together, which may be two ways to one server: of the two, one may lead nowhere.
+/// `is_turned`: the other one of them first, as the first may lead to what is no server.
+fn paired(found: Vec<(String, SocketAddr)>, is_turned: bool) -> Vec<(String, Vec<SocketAddr>)> {
+    let mut servers: Vec<(String, Vec<SocketAddr>)> = Vec::new();
+    for (name, address) in found {
+        let is_other_way = |server: &&mut (String, Vec<SocketAddr>)| {
+            server.0 == name && matches!(server.1.as_slice(), [first] if is_other_family(*first, address))
+        };
+        match servers.iter_mut().find(is_other_way) {
+            Some((_, ways)) if is_turned => ways.insert(0, address),
+            Some((_, ways)) => ways.push(address),
+            None => servers.push((name, vec![address])),
+        }
+    }
+    servers
+}
+
+fn is_other_family(one: SocketAddr, other: SocketAddr) -> bool {
+    one.port() == other.port() && one.is_ipv4() != other.is_ipv4()
+}
+
 fn pause() -> Duration {
     Duration::from_millis(fastrand::u64(0..=LONGEST_PAUSE_MS))
 }
@@ -210,7 +233,7 @@ mod tests {
 
     fn address(step: &NextTry) -> SocketAddr {
         match step {
-            NextTry::Try { address, .. } => *address,
+            NextTry::Try { addresses, .. } => *addresses.first().unwrap_or_else(|| unreachable!("no address")),
             NextTry::Pause(pause) => unreachable!("a pause of {pause:?}"),
         }
     }
@@ -259,6 +282,21 @@ mod tests {
     }
 
     #[test]
+    fn addresses_of_both_families_of_a_name_are_tried_side_by_side() {
+        let found = |texts: &[(&str, &str)]| {
+            let address = |text: &str| text.parse().unwrap_or_else(|_| unreachable!("{text}"));
+            texts.iter().map(|(name, text)| ((*name).to_owned(), address(text))).collect::<Vec<(String, SocketAddr)>>()
+        };
+        let both = found(&[("a", "[::1]:1"), ("a", "[::2]:1"), ("a", "1.1.1.1:1"), ("b", "1.1.1.2:1"), ("b", "[::3]:2")]);
+        let ways = |is_turned| {
+            let shown = |ways: &Vec<SocketAddr>| ways.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+            paired(both.clone(), is_turned).iter().map(|(_, ways)| shown(ways)).collect::<Vec<_>>()
+        };
+        assert_eq!(ways(false), ["[::1]:1 1.1.1.1:1", "[::2]:1", "1.1.1.2:1", "[::3]:2"]);
+        assert_eq!(ways(true), ["1.1.1.1:1 [::1]:1", "[::2]:1", "1.1.1.2:1", "[::3]:2"]);
+    }
+
+    #[test]
     fn many_servers_share_the_connection_timeout() {
         let mut rotation = rotation(30);
         assert!(matches!(rotation.step(), NextTry::Try { limit, .. } if limit == Duration::from_millis(500)));
@@ -300,8 +338,8 @@ mod tests {
             address(&rotation.step());
             rotation.connection_ended(LASTING);
             match rotation.step() {
-                NextTry::Try { address, .. } => *counts.entry(address).or_insert(0) += 1,
                 NextTry::Pause(pause) => assert!(pause <= Duration::from_secs(1)),
+                step => *counts.entry(address(&step)).or_insert(0) += 1,
             }
         }
         let spread = counts.values().max().zip(counts.values().min());

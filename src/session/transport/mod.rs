@@ -13,7 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::servers::handshakes::{Handshakes, OF_THIS_PROCESS};
+use super::servers::{
+    handshakes::{Handshakes, OF_THIS_PROCESS},
+    srv,
+};
 
 /// Opens connections.
 pub(crate) trait Transport: Send + Sync + 'static {
@@ -28,12 +31,17 @@ pub(crate) trait Transport: Send + Sync + 'static {
         Some(&OF_THIS_PROCESS)
     }
 
-    /// Connects to one address of `host`, for at most `limit`. While it waits for the server's answer, it gives up soon
+    /// Hosts and ports of a service; called as [`resolve`](Transport::resolve) is.
+    fn resolve_service(&self, service: &str) -> io::Result<Vec<(String, u16)>> {
+        srv::look_up(service)
+    }
+
+    /// Connects to the first of these addresses of `host` that answers, for at most `limit`. While it waits for the server's answer, it gives up soon
     /// after `is_over` says so.
     fn connect(
         &self,
         host: &str,
-        address: SocketAddr,
+        addresses: &[SocketAddr],
         limit: Duration,
         is_over: &dyn Fn() -> bool,
     ) -> io::Result<Connection>;
