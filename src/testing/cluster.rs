@@ -142,7 +142,8 @@ impl TestingClusterBuilder {
             builders.push(builder);
         }
         let servers = builders.into_iter().zip(clients).enumerate();
-        let servers = servers.map(|(index, (builder, port))| prepare(builder, index, port)).collect::<Result<_, _>>()?;
+        let servers =
+            servers.map(|(index, (builder, port))| prepare(builder, index, port)).collect::<Result<_, _>>()?;
         let cluster = TestingCluster { servers, members, links, peers };
         cluster.restart_all()?;
         Ok(cluster)

@@ -17,11 +17,11 @@ use crate::{
     proto::{connect::ConnectResponse, error::ProtoError, frame::FrameBuffer},
     session::{
         servers::{
-            resolver::{Resolver, resolve_all},
+            resolver::Resolver,
             rotation::{NextTry, Rotation},
         },
         successor::Established,
-        transport::{Connection, ReadHalf, WriteHalf, hung_up, invalid_data},
+        transport::{Connection, ReadHalf, WriteHalf, hung_up, invalid_data, resolve_all},
     },
 };
 

@@ -159,7 +159,9 @@ fn ipv6_server(entry: &str, bracketed: &str) -> Result<(String, u16), String> {
 /// `dnssrv:_zk._tcp.example`, after the colon.
 fn service_records(entry: &str, service: &str) -> Result<(String, u16), String> {
     if service.is_empty() || !service.chars().all(belongs_to_a_name) {
-        return Err(format!("{entry:?} holds no name of SRV records, such as dnssrv:_zk._tcp.example; they have the ports"));
+        return Err(format!(
+            "{entry:?} holds no name of SRV records, such as dnssrv:_zk._tcp.example; they have the ports"
+        ));
     }
     if cfg!(feature = "dns-srv") {
         Ok((entry.to_owned(), 0))

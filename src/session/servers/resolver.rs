@@ -8,16 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{connect_errors::ConnectErrors, srv::PREFIX};
-use crate::{
-    base::{
-        channel::{Receiver, RecvTimeoutError, bounded},
-        clock,
-        collections::HashMap,
-        sync::Mutex,
-        threads::start,
-    },
-    session::transport::Transport,
+use super::connect_errors::ConnectErrors;
+use crate::base::{
+    channel::{Receiver, RecvTimeoutError, bounded},
+    clock,
+    collections::HashMap,
+    sync::Mutex,
+    threads::start,
 };
 
 /// How long a round waits for the look-ups that it has begun, all together.
@@ -148,23 +145,6 @@ fn from_anywhere(mut addresses: Vec<(String, SocketAddr)>) -> Vec<(String, Socke
         addresses.rotate_left(first);
     }
     addresses
-}
-
-/// Resolves a host, or SRV records and then the hosts that they name.
-pub(crate) fn resolve_all(transport: &dyn Transport, host: &str, port: u16) -> io::Result<Vec<(String, SocketAddr)>> {
-    let named = |host: &str, port| {
-        let addresses = transport.resolve(host, port)?;
-        Ok::<_, io::Error>(addresses.into_iter().map(|address| (host.to_owned(), address)).collect())
-    };
-    let Some(service) = host.strip_prefix(PREFIX) else { return named(host, port) };
-    let servers = transport.resolve_service(service)?;
-    let (found, failed): (Vec<_>, Vec<_>) =
-        servers.iter().map(|(host, port)| named(host, *port)).partition(Result::is_ok);
-    let all: Vec<(String, SocketAddr)> = found.into_iter().flatten().flatten().collect();
-    match failed.into_iter().next() {
-        Some(error) if all.is_empty() => error,
-        _ => Ok(all),
-    }
 }
 
 /// Whether one of these is the server that was reached by this name and at this address. May block for long.

@@ -125,7 +125,8 @@ impl Rotation {
     fn give_way(&mut self) -> Option<Duration> {
         let handshakes = self.handshakes.filter(|_| self.comes_back)?;
         let now = clock::now();
-        let wait = |addresses: &[SocketAddr]| addresses.first().map_or(Duration::ZERO, |first| handshakes.wait(*first, now));
+        let wait =
+            |addresses: &[SocketAddr]| addresses.first().map_or(Duration::ZERO, |first| handshakes.wait(*first, now));
         let waits = self.round.iter().map(|(_, addresses)| wait(addresses)).enumerate();
         let (next, wait) = waits.rev().min_by_key(|(_, wait)| *wait)?;
         if !wait.is_zero() && !self.patience.is_zero() {
@@ -287,7 +288,8 @@ mod tests {
             let address = |text: &str| text.parse().unwrap_or_else(|_| unreachable!("{text}"));
             texts.iter().map(|(name, text)| ((*name).to_owned(), address(text))).collect::<Vec<(String, SocketAddr)>>()
         };
-        let both = found(&[("a", "[::1]:1"), ("a", "[::2]:1"), ("a", "1.1.1.1:1"), ("b", "1.1.1.2:1"), ("b", "[::3]:2")]);
+        let both =
+            found(&[("a", "[::1]:1"), ("a", "[::2]:1"), ("a", "1.1.1.1:1"), ("b", "1.1.1.2:1"), ("b", "[::3]:2")]);
         let ways = |is_turned| {
             let shown = |ways: &Vec<SocketAddr>| ways.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
             paired(both.clone(), is_turned).iter().map(|(_, ways)| shown(ways)).collect::<Vec<_>>()
@@ -356,7 +358,8 @@ mod tests {
         for last in 1..=3 {
             (0..1000).for_each(|_| HANDSHAKES.take(SocketAddr::from(([127, 0, 0, last], 2181)), clock::now()));
         }
-        let pauses = std::iter::from_fn(|| if let NextTry::Pause(pause) = rotation.step() { Some(pause) } else { None });
+        let pauses =
+            std::iter::from_fn(|| if let NextTry::Pause(pause) = rotation.step() { Some(pause) } else { None });
         assert_eq!(pauses.sum::<Duration>(), Duration::from_millis(400));
     }
 

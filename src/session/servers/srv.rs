@@ -12,7 +12,7 @@ pub(crate) const PREFIX: &str = "dnssrv:";
 /// of the system each time. May block for long.
 #[cfg(feature = "dns-srv")]
 pub(crate) fn look_up(service: &str) -> io::Result<Vec<(String, u16)>> {
-    ask(service, || Ok(Resolver::builder(TokioRuntimeProvider::default())?.build()?))
+    ask(service, || Resolver::builder(TokioRuntimeProvider::default())?.build())
 }
 
 /// Nobody comes here: without the feature such a connect string is refused.

@@ -47,6 +47,23 @@ pub(crate) trait Transport: Send + Sync + 'static {
     ) -> io::Result<Connection>;
 }
 
+/// Resolves a host, or SRV records and then the hosts that they name.
+pub(crate) fn resolve_all(transport: &dyn Transport, host: &str, port: u16) -> io::Result<Vec<(String, SocketAddr)>> {
+    let named = |host: &str, port| {
+        let addresses = transport.resolve(host, port)?;
+        Ok::<_, io::Error>(addresses.into_iter().map(|address| (host.to_owned(), address)).collect())
+    };
+    let Some(service) = host.strip_prefix(srv::PREFIX) else { return named(host, port) };
+    let servers = transport.resolve_service(service)?;
+    let (found, failed): (Vec<_>, Vec<_>) =
+        servers.iter().map(|(host, port)| named(host, *port)).partition(Result::is_ok);
+    let all: Vec<(String, SocketAddr)> = found.into_iter().flatten().flatten().collect();
+    match failed.into_iter().next() {
+        Some(error) if all.is_empty() => error,
+        _ => Ok(all),
+    }
+}
+
 /// One connection, in halves that two threads use at the same time.
 pub(crate) struct Connection {
     pub(crate) reader: Box<dyn ReadHalf>,

@@ -101,8 +101,7 @@ impl Scene {
     }
 
     fn check(&self) {
-        let times: Vec<Vec<Instant>> =
-            self.cluster.servers().iter().map(|server| self.returns_to(server)).collect();
+        let times: Vec<Vec<Instant>> = self.cluster.servers().iter().map(|server| self.returns_to(server)).collect();
         let sessions: Vec<usize> = times.iter().map(Vec::len).collect();
         let at_once: Vec<usize> = times.into_iter().map(most_in_a_tick).collect();
         println!("sessions of each server: {sessions:?}; at most in two seconds: {at_once:?}");
