@@ -137,18 +137,18 @@ mod tests {
         session::fake::stub::StubSession,
     };
 
-    struct Scene {
+    struct Followed {
         tracker: EnsembleTracker,
         events: Receiver<Event>,
         stub: Arc<StubSession>,
         session: Arc<dyn Session>,
     }
 
-    impl Scene {
-        fn new() -> Scene {
+    impl Followed {
+        fn new() -> Followed {
             let (events, received) = event_channel();
             let stub = StubSession::new();
-            Scene { tracker: EnsembleTracker::new(true, events), events: received, session: stub.clone(), stub }
+            Followed { tracker: EnsembleTracker::new(true, events), events: received, session: stub.clone(), stub }
         }
 
         fn connected(&mut self, generation: u64) {
@@ -193,86 +193,86 @@ mod tests {
 
     #[test]
     fn the_list_is_read_once_a_session_and_again_when_it_has_changed() {
-        let mut scene = Scene::new();
-        scene.connected(1);
-        let watcher = scene.watcher();
-        assert_eq!(scene.told(&["a", "b"], Some(0)), to(&["a", "b"], false));
-        scene.connected(1);
-        assert_eq!(scene.asked(), 0, "a reconnect asks for nothing");
-        assert_eq!(scene.settle(1), to(&["a", "b"], false));
+        let mut followed = Followed::new();
+        followed.connected(1);
+        let watcher = followed.watcher();
+        assert_eq!(followed.told(&["a", "b"], Some(0)), to(&["a", "b"], false));
+        followed.connected(1);
+        assert_eq!(followed.asked(), 0, "a reconnect asks for nothing");
+        assert_eq!(followed.settle(1), to(&["a", "b"], false));
         for event in [WatchEvent::Disconnected, WatchEvent::Reconnected { connection: 2 }, WatchEvent::Ended] {
             watcher(&event);
         }
-        assert!(scene.settle(1).is_empty() && scene.asked() == 0);
-        scene.changed(&watcher);
-        assert_eq!(scene.told(&["b", "c"], Some(0)), to(&["b", "c"], false));
-        scene.connected(2);
-        assert_eq!(scene.asked(), 1);
+        assert!(followed.settle(1).is_empty() && followed.asked() == 0);
+        followed.changed(&watcher);
+        assert_eq!(followed.told(&["b", "c"], Some(0)), to(&["b", "c"], false));
+        followed.connected(2);
+        assert_eq!(followed.asked(), 1);
     }
 
     #[test]
     fn who_was_connected_to_a_server_that_goes_leaves_it() {
-        let mut scene = Scene::new();
-        scene.connected(1);
-        let watcher = scene.watcher();
-        assert_eq!(scene.told(&["a", "b"], Some(0)), to(&["a", "b"], false));
-        scene.changed(&watcher);
-        assert_eq!(scene.told(&["b", "c"], None), to(&["b", "c"], true));
+        let mut followed = Followed::new();
+        followed.connected(1);
+        let watcher = followed.watcher();
+        assert_eq!(followed.told(&["a", "b"], Some(0)), to(&["a", "b"], false));
+        followed.changed(&watcher);
+        assert_eq!(followed.told(&["b", "c"], None), to(&["b", "c"], true));
     }
 
     #[test]
     fn a_list_that_does_not_name_the_server_is_not_followed_before_it_does() {
-        let mut scene = Scene::new();
-        scene.connected(1);
-        assert!(scene.told(&["a", "b"], None).is_empty());
-        *scene.stub.located.lock() = Some(0);
-        scene.connected(1);
-        assert_eq!(scene.settle(1), to(&["a", "b"], false));
+        let mut followed = Followed::new();
+        followed.connected(1);
+        assert!(followed.told(&["a", "b"], None).is_empty());
+        *followed.stub.located.lock() = Some(0);
+        followed.connected(1);
+        assert_eq!(followed.settle(1), to(&["a", "b"], false));
     }
 
     #[test]
     fn a_list_without_a_server_or_an_address_changes_nothing() {
-        let mut scene = Scene::new();
-        scene.connected(1);
-        let watcher = scene.watcher();
-        assert_eq!(scene.told(&["a"], Some(0)), to(&["a"], false));
-        scene.changed(&watcher);
-        assert!(scene.told(&[], Some(0)).is_empty());
+        let mut followed = Followed::new();
+        followed.connected(1);
+        let watcher = followed.watcher();
+        assert_eq!(followed.told(&["a"], Some(0)), to(&["a"], false));
+        followed.changed(&watcher);
+        assert!(followed.told(&[], Some(0)).is_empty());
     }
 
     #[test]
     fn no_right_to_read_ends_it_and_a_lost_reply_does_not() {
-        let mut scene = Scene::new();
-        scene.connected(1);
-        scene.stub.answer(Err(SessionError::ConnectionLoss(None)));
-        assert!(scene.settle(1).is_empty());
-        scene.connected(1);
-        assert_eq!(scene.asked(), 1);
-        scene.stub.answer(Err(SessionError::Server(ErrorCode::NoAuth)));
-        assert!(scene.settle(1).is_empty());
-        scene.connected(2);
-        assert_eq!(scene.asked(), 0);
+        let mut followed = Followed::new();
+        followed.connected(1);
+        followed.stub.answer(Err(SessionError::ConnectionLoss(None)));
+        assert!(followed.settle(1).is_empty());
+        followed.connected(1);
+        assert_eq!(followed.asked(), 1);
+        followed.stub.answer(Err(SessionError::Server(ErrorCode::NoAuth)));
+        assert!(followed.settle(1).is_empty());
+        followed.connected(2);
+        assert_eq!(followed.asked(), 0);
     }
 
     #[test]
     fn a_server_without_the_list_is_asked_once_a_session() {
-        let mut scene = Scene::new();
-        scene.connected(1);
-        scene.stub.answer(Err(SessionError::Server(ErrorCode::NoNode)));
-        assert!(scene.settle(1).is_empty());
-        scene.connected(1);
-        assert_eq!(scene.asked(), 0);
+        let mut followed = Followed::new();
+        followed.connected(1);
+        followed.stub.answer(Err(SessionError::Server(ErrorCode::NoNode)));
+        assert!(followed.settle(1).is_empty());
+        followed.connected(1);
+        assert_eq!(followed.asked(), 0);
     }
 
     #[test]
     fn a_list_that_leads_nowhere_is_given_up_and_found_again() {
-        let mut scene = Scene::new();
-        scene.connected(1);
-        assert_eq!(scene.told(&["a"], Some(0)), to(&["a"], false));
-        assert!(!scene.tracker.leads_nowhere());
-        assert!(scene.tracker.leads_nowhere());
-        assert!(!scene.tracker.leads_nowhere(), "once");
-        scene.connected(1);
-        assert_eq!(scene.settle(1), to(&["a"], false));
+        let mut followed = Followed::new();
+        followed.connected(1);
+        assert_eq!(followed.told(&["a"], Some(0)), to(&["a"], false));
+        assert!(!followed.tracker.leads_nowhere());
+        assert!(followed.tracker.leads_nowhere());
+        assert!(!followed.tracker.leads_nowhere(), "once");
+        followed.connected(1);
+        assert_eq!(followed.settle(1), to(&["a"], false));
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct Rotation {
     /// There was a connection, or a whole round without one: other sessions may come back at the same time.
     comes_back: bool,
     /// For how long it gives way to them yet.
-    patience: Duration,
+    gives_way_for: Duration,
     /// Since the last connection.
     errors: ConnectErrors,
 }
@@ -73,7 +73,7 @@ impl Rotation {
             longest,
             handshakes,
             comes_back: false,
-            patience: longest / PRECEDENCE,
+            gives_way_for: longest / PRECEDENCE,
             errors: ConnectErrors::default(),
         };
         rotation.set_hosts(hosts);
@@ -129,9 +129,9 @@ impl Rotation {
             |addresses: &[SocketAddr]| addresses.first().map_or(Duration::ZERO, |first| handshakes.wait(*first, now));
         let waits = self.round.iter().map(|(_, addresses)| wait(addresses)).enumerate();
         let (next, wait) = waits.rev().min_by_key(|(_, wait)| *wait)?;
-        if !wait.is_zero() && !self.patience.is_zero() {
-            let pause = pause().min(self.patience);
-            self.patience -= pause;
+        if !wait.is_zero() && !self.gives_way_for.is_zero() {
+            let pause = pause().min(self.gives_way_for);
+            self.gives_way_for -= pause;
             return Some(pause);
         }
         let server = self.round.remove(next);
@@ -174,7 +174,7 @@ impl Rotation {
     /// time, and soon hang up, must not have one opened after the other without a pause.
     pub(crate) fn first_connection_ended(&mut self, lasted: Duration) {
         self.comes_back = true;
-        self.patience = self.longest / PRECEDENCE;
+        self.gives_way_for = self.longest / PRECEDENCE;
         self.in_round = lasted < LASTING;
     }
 
@@ -184,7 +184,7 @@ impl Rotation {
     pub(crate) fn connection_ended(&mut self, lasted: Duration) {
         self.failed_rounds = 0;
         self.comes_back = true;
-        self.patience = self.longest / PRECEDENCE;
+        self.gives_way_for = self.longest / PRECEDENCE;
         self.errors = ConnectErrors::default();
         if lasted >= LASTING {
             self.in_round = false;
