@@ -15,8 +15,10 @@ const SEVERAL: u32 = 3;
 /// back is found.
 const LONGEST_PAUSE_MS: u64 = 1000;
 
-/// For this part of its time a session that comes back gives way to others of its process, all in all.
-const PRECEDENCE: u32 = 10;
+/// For these parts of its timeout, and of the time for which calls wait for a connection, a session that comes back gives way to
+/// others of its process, all in all: it must not expire over that, and few calls may fail.
+const OF_SESSION: u32 = 10;
+const OF_CONNECTION: u32 = 3;
 
 /// A connection that lived this long is worth another without a pause.
 const LASTING: Duration = Duration::from_millis(250);
@@ -46,8 +48,9 @@ pub(crate) struct Rotation {
     handshakes: Option<&'static Handshakes>,
     /// There was a connection, or a whole round without one: other sessions may come back at the same time.
     comes_back: bool,
-    /// For how long it gives way to them yet.
+    /// For how long it gives way to them yet, of this much after each connection.
     gives_way_for: Duration,
+    gives_way: Duration,
     /// Since the last connection.
     errors: ConnectErrors,
 }
@@ -62,6 +65,7 @@ impl Rotation {
         session_timeout: Duration,
     ) -> Self {
         let longest = connection_timeout.min(session_timeout);
+        let gives_way = (session_timeout / OF_SESSION).min(connection_timeout / OF_CONNECTION);
         let mut rotation = Rotation {
             hosts: Vec::new(),
             resolver,
@@ -73,7 +77,8 @@ impl Rotation {
             longest,
             handshakes,
             comes_back: false,
-            gives_way_for: longest / PRECEDENCE,
+            gives_way_for: gives_way,
+            gives_way,
             errors: ConnectErrors::default(),
         };
         rotation.set_hosts(hosts);
@@ -174,7 +179,7 @@ impl Rotation {
     /// time, and soon hang up, must not have one opened after the other without a pause.
     pub(crate) fn first_connection_ended(&mut self, lasted: Duration) {
         self.comes_back = true;
-        self.gives_way_for = self.longest / PRECEDENCE;
+        self.gives_way_for = self.gives_way;
         self.in_round = lasted < LASTING;
     }
 
@@ -184,7 +189,7 @@ impl Rotation {
     pub(crate) fn connection_ended(&mut self, lasted: Duration) {
         self.failed_rounds = 0;
         self.comes_back = true;
-        self.gives_way_for = self.longest / PRECEDENCE;
+        self.gives_way_for = self.gives_way;
         self.errors = ConnectErrors::default();
         if lasted >= LASTING {
             self.in_round = false;
