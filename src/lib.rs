@@ -128,10 +128,10 @@ pub use locks::{
     InterProcessUnfairMutex, InterProcessWriteLock, LeaderLatch, LeaderLatchListener, LeaderSelector,
     LeaderSelectorListener, LeaderState, Leadership, Lease, LockGuard, LockInternals, LockInternalsDriver,
     LockInternalsSorter, LockKind, LockQueue, Locker, MultiLockGuard, NameStyle, Participant, PredicateResults,
-    QueueEntry, ReadLockDriver, Revocable, RevocationListener, RevocationRequest, Revoker, SemaphoreMutexGuard,
-    SharedCount, SharedCountListener, SharedCountReader, SharedValue, SharedValueListener, SharedValueReader,
-    StaleToken, StandardLockInternalsDriver, TenureState, UncleanDeath, VersionedValue, WaitStrategy, WriteLockDriver,
-    ZooKeeperFencingChecker, zookeeper_recipe,
+    QueueEntry, ReadLockDriver, Revocable, RevocationListener, RevocationRequest, Revoker, SelfFence,
+    SemaphoreMutexGuard, SharedCount, SharedCountListener, SharedCountReader, SharedValue, SharedValueListener,
+    SharedValueReader, StaleToken, StandardLockInternalsDriver, TenureState, UncleanDeath, VersionedValue,
+    WaitStrategy, WriteLockDriver, ZooKeeperFencingChecker, zookeeper_recipe,
 };
 pub use proto::types::{Acl, CreateMode, Stat, perms};
 #[cfg(feature = "sasl")]

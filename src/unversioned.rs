@@ -33,6 +33,24 @@
 //! # Ok::<(), curator_locks::Error>(())
 //! ```
 
+/// The clock of [`Session::valid_until`], [`Session::left_behind`] and [`Session::close`]: it goes on while the system sleeps.
+///
+/// Where the system has not slept since this process first looked at it, it shows what [`Instant::now`](std::time::Instant::now)
+/// does. Its moments must not be compared with those of that clock otherwise. Linux has such a clock; elsewhere a step by
+/// which the wall clock gets ahead of the monotonic one counts as a sleep. Does not block.
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_locks::unversioned::now;
+///
+/// let deadline = now() + Duration::from_secs(5);
+/// assert!(deadline.saturating_duration_since(now()) <= Duration::from_secs(5));
+/// ```
+#[must_use]
+pub fn now() -> std::time::Instant {
+    crate::base::clock::now()
+}
+
 pub use crate::{
     base::telemetry::counters::Counters as SessionCounters,
     proto::{

@@ -30,6 +30,8 @@ pub fn lines(results: &Results) -> Vec<Line> {
     ratio("uncontended mutex cycle / Curator", ours(mutex, 1), (mutex, Curator, 1), "<= 0.65", 0.65);
     // The bare socket itself is at 0.25 beside kazoo 2.11: a lock cannot be asked to be quicker than the wire.
     ratio("uncontended mutex cycle / kazoo", ours(mutex, 1), (mutex, Kazoo, 1), "<= 0.3", 0.3);
+    let fenced = ours("uncontended_mutex_fenced", 1);
+    ratio("mutex cycle with a self-fence / without", fenced, ours(mutex, 1), "<= 1.03", 1.03);
     let unfair = "uncontended_unfair";
     ratio("unfair lock cycle / bare create + delete", ours(unfair, 1), (unfair, BareSocket, 1), "<= 1.3", 1.3);
     let drain = "drain_shared_session";

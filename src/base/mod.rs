@@ -1,5 +1,5 @@
 //! The parts that the rooms above share: paths ([`paths`]), a client's counters ([`telemetry`]), panics of a caller's
-//! code ([`panics`]), and dropping outside of a lock ([`unlocked`]).
+//! code ([`panics`]), dropping outside of a lock ([`unlocked`]), and a timer that ends the process ([`timer`]).
 //!
 //! And all through which this crate meets the machine: the clock ([`clock`]), threads ([`threads`]), locks ([`sync`]),
 //! channels ([`channel`]), chance ([`random`], [`collections`]); connections are in `session::transport`. In a build they are
@@ -17,4 +17,5 @@ pub(crate) mod sim;
 pub(crate) mod sync;
 pub(crate) mod telemetry;
 pub(crate) mod threads;
+pub(crate) mod timer;
 pub(crate) mod unlocked;

@@ -30,6 +30,7 @@ pub use face::{
 pub use holds::{
     deadline::Deadline,
     death::UncleanDeath,
+    fence::SelfFence,
     fencing::{
         checker::{FencingChecker, FencingError, StaleToken},
         file::FileFencingChecker,

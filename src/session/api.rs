@@ -199,7 +199,7 @@ pub enum SessionEvent {
 /// Names one submitted request, and the watch it leaves.
 ///
 /// ```
-/// # use std::{sync::Arc, time::{Duration, Instant}};
+/// # use std::{sync::Arc, time::Duration};
 /// # use curator_locks::unversioned::{NativeSessionFactory, SessionConfig, SessionCounters, SessionFactory};
 /// use curator_locks::unversioned::{Request, Session, Submission, Ticket};
 ///
@@ -221,7 +221,7 @@ pub enum SessionEvent {
 /// let tickets: Vec<Ticket> = session.submit(vec![Submission { request, watcher: None, on_reply: Box::new(drop) }]);
 /// // No server could be reached so far, and the result is of no interest any more:
 /// assert!(session.withdraw(tickets[0]));
-/// # session.close(Instant::now());
+/// # session.close(curator_locks::unversioned::now());
 /// # Ok::<(), curator_locks::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -264,8 +264,8 @@ impl fmt::Debug for Submission {
 /// # #[cfg(feature = "testing")] fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = curator_locks::testing::TestingServer::start()?;
 /// # use curator_locks::unversioned::{SessionConfig, SessionCounters};
-/// use std::{sync::Arc, time::{Duration, Instant}};
-/// use curator_locks::unversioned::{NativeSessionFactory, Request, Session, SessionFactory, Submission};
+/// use std::{sync::Arc, time::Duration};
+/// use curator_locks::unversioned::{NativeSessionFactory, Request, Session, SessionFactory, Submission, now};
 ///
 /// # let config = SessionConfig {
 /// #     hosts: server.connect_string().parse()?,
@@ -288,7 +288,7 @@ impl fmt::Debug for Submission {
 ///     on_reply: Box::new(move |reply| drop(tell.send(reply))),
 /// }]);
 /// println!("{:?}", told.recv()?); // the data, or why there is none
-/// session.close(Instant::now() + Duration::from_secs(5));
+/// session.close(now() + Duration::from_secs(5));
 /// # Ok(()) }
 /// ```
 pub trait Session: Send + Sync + 'static {
@@ -327,9 +327,8 @@ pub trait Session: Send + Sync + 'static {
     ///
     /// It assumes a session timeout of at least two of the servers' ticks, which is the same one on all of them, always, a leader that is not cut off from the other
     /// servers (but for [`quorum_heartbeats`](SessionConfig::quorum_heartbeats)), a server that is no observer of another
-    /// observer's or follower's (`observerMasterPort`), and clocks that run at one rate. The monotonic clock of this
-    /// process stands while the system sleeps, and the servers' go on: after such a sleep this moment lies too late,
-    /// until the next heartbeat.
+    /// observer's or follower's (`observerMasterPort`), and clocks that run at one rate. It is a moment of the clock of
+    /// [`now`](crate::unversioned::now), which goes on while the system sleeps, as those of the servers do.
     fn valid_until(&self) -> Option<Instant>;
 
     /// Why the last attempt to connect failed, or the last connection ended; `None` while there is a connection, and
@@ -342,7 +341,8 @@ pub trait Session: Send + Sync + 'static {
     fn is_ended(&self) -> bool;
 
     /// Set once the session has ended without its znodes: the servers keep them until the session expires, and the session that
-    /// follows has to delete them. Up to this moment a holder may take its lock for held. `None` by default: the znodes are
+    /// follows has to delete them. Up to this moment, of the clock of [`now`](crate::unversioned::now), a holder may take its
+    /// lock for held. `None` by default: the znodes are
     /// gone with the session, or go at once.
     fn left_behind(&self) -> Option<Instant> {
         None
@@ -380,7 +380,8 @@ pub trait Session: Send + Sync + 'static {
     /// close it, so that its znodes go at once.
     fn abandon(&self);
 
-    /// Closes the session and waits for the server's confirmation, at most until `deadline`. Requests end with
+    /// Closes the session and waits for the server's confirmation, at most until `deadline` on the clock of
+    /// [`now`](crate::unversioned::now). Requests end with
     /// [`SessionError::Closed`], watches with [`WatchEvent::Ended`], and no event follows except one that is under way.
     fn close(&self, deadline: Instant);
 }

@@ -113,7 +113,7 @@ impl Process {
         self.world.sim().stand_still(self.number, time, false);
     }
 
-    /// Stops all threads for that time, and the clock with them.
+    /// As [`pause`](Process::pause), and waits last longer by that time: the system's timers stand still.
     pub(crate) fn machine_sleeps(&self, time: Duration) {
         self.world.note(&format!("the machine of {} sleeps for {time:?}", self.name));
         self.world.network().count("machine sleeps");

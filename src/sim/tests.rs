@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -35,9 +35,6 @@ const PATH: &str = "/locks/one";
 #[derive(Default)]
 struct Holds {
     claims: Mutex<Vec<(String, Duration, Duration)>>,
-    /// Processes whose clocks stood still while their machines slept, and when they are right again: what a lock promises is
-    /// counted on that clock, and does not hold until then.
-    slept: Mutex<Vec<(String, Duration)>>,
     grants: AtomicU64,
 }
 
@@ -46,7 +43,8 @@ impl Holds {
     fn claim(&self, world: &World, process: &Process, until: Duration) {
         let mut claims = self.claims.lock();
         let now = world.now();
-        if self.slept.lock().iter().any(|(name, until)| name == process.name() && *until > now) {
+        if until <= now {
+            // The process was kept from running since its look.
             return;
         }
         claims.retain(|(_, _, other)| *other > now);
@@ -58,6 +56,10 @@ impl Holds {
         }
         claims.push((process.name().to_owned(), now, until));
         self.grants.fetch_add(1, Relaxed);
+    }
+
+    fn stands(&self, world: &World, process: &Process) -> bool {
+        self.claims.lock().iter().any(|(name, _, until)| name == process.name() && *until > world.now())
     }
 
     fn release(&self, process: &Process) {
@@ -83,8 +85,40 @@ fn takes_turns(world: &World, process: &Process, holds: &Holds, rounds: usize) {
     client.close();
 }
 
+/// Holds a lock for as long as it is valid, or for some seconds, again and again, whatever sleeps its machine has.
+fn holds_on(world: &World, process: &Process, holds: &Holds, is_over: &AtomicBool) {
+    let client = process.client(|builder| builder.session_timeout(T));
+    let mutex = InterProcessMutex::new(&client, PATH).unwrap();
+    while !is_over.load(Relaxed) {
+        let Ok(Some(held)) = mutex.lock_timeout(SECOND) else { continue };
+        let node = held.path().to_owned();
+        for _ in 0..fastrand::u32(1..100) {
+            let until = || process.true_time(held.valid_until());
+            let (before, was_until) = (world.now(), until());
+            if !held.is_valid() || is_over.load(Relaxed) {
+                break;
+            }
+            // It lies in the past once the lock is lost.
+            let valid_until = was_until.max(until());
+            let stands = world.ensemble(|ensemble, now, _| {
+                let tree = ensemble.tree(ensemble.leader().unwrap());
+                now >= valid_until || tree.nodes().any(|(path, _)| path == node)
+            });
+            if before >= valid_until || !stands {
+                world.fail(format!("at {before:?} {node} was valid until {valid_until:?}"));
+            }
+            holds.release(process);
+            holds.claim(world, process, valid_until);
+            sleep(fastrand::u32(1..200) * MILLISECOND);
+        }
+        holds.release(process);
+        let _ = held.release();
+    }
+    client.close();
+}
+
 /// One fault, from the seed; returns after it was healed.
-fn breaks_something(world: &World, processes: &[Process], holds: &Holds, rng: &mut Rng) {
+fn breaks_something(world: &World, processes: &[Process], rng: &mut Rng) {
     let network = world.network();
     let process = &processes[rng.usize(..processes.len())];
     let server = rng.usize(..3);
@@ -99,10 +133,7 @@ fn breaks_something(world: &World, processes: &[Process], holds: &Holds, rng: &m
         4 => network.refuse(links),
         5 => network.name_service(if rng.bool() { NameService::Fails } else { NameService::Silent }),
         6 => process.pause(time),
-        7 => {
-            holds.slept.lock().push((process.name().to_owned(), world.now() + time + 2 * T));
-            process.machine_sleeps(time);
-        }
+        7 => process.machine_sleeps(time),
         _ => {
             let op = [op::CREATE, op::GET_CHILDREN, op::DELETE, op::SYNC, op::GET_DATA][rng.usize(..5)];
             let lost = lost[rng.usize(..5)];
@@ -129,7 +160,7 @@ fn turns(seed: u64, processes: usize, rounds: usize, faults: usize) -> (Report, 
         let workers: Vec<_> = processes.iter().map(begin).collect();
         for _ in 0..faults {
             world.sleep(rng.u32(1..2000) * MILLISECOND);
-            breaks_something(world, &processes, &holds, &mut rng);
+            breaks_something(world, &processes, &mut rng);
         }
         for worker in workers {
             worker.join();
@@ -178,6 +209,46 @@ fn the_same_seed_gives_the_same_history() {
     hashes.sort_unstable();
     hashes.dedup();
     assert_eq!(hashes.len() as u64, seeds, "each seed has a history of its own");
+}
+
+/// `SLEEPS=10000` makes it longer.
+#[test]
+fn no_lock_is_valid_past_its_end_after_a_sleep_of_the_machine() {
+    const IN_A_RUN: u64 = 25;
+    let sleeps: u64 = std::env::var("SLEEPS").map_or(250, |sleeps| sleeps.parse().unwrap());
+    let (mut grants, mut late) = (0, 0);
+    for seed in 0..sleeps.div_ceil(IN_A_RUN) {
+        let holds = Arc::new(Holds::default());
+        let (counted, missed) = (holds.clone(), Arc::new(AtomicU64::new(0)));
+        let its_missed = missed.clone();
+        let report = World::run(seed, WorldConfig::default(), |world| {
+            let mut rng = world.rng();
+            let processes = ["laptop", "rival"].map(|name| world.process(name));
+            let is_over = Arc::new(AtomicBool::new(false));
+            let tasks = processes.each_ref().map(|process| {
+                let (world, its, holds, is_over) = (world.clone(), process.clone(), holds.clone(), is_over.clone());
+                process.spawn("holder", move || holds_on(&world, &its, &holds, &is_over))
+            });
+            for _ in 0..IN_A_RUN {
+                world.sleep(rng.u32(1..6000) * MILLISECOND);
+                let slept = rng.u32(1..9000) * MILLISECOND;
+                processes[0].machine_sleeps(slept);
+                let held = holds.stands(world, &processes[0]);
+                world.sleep(slept);
+                // By a clock that stands meanwhile the laptop would believe in its lock all the same.
+                its_missed.fetch_add(u64::from(held && holds.stands(world, &processes[1])), Relaxed);
+            }
+            is_over.store(true, Relaxed);
+            for task in tasks {
+                task.join();
+            }
+        });
+        report.assert_ok();
+        grants += counted.grants.load(Relaxed);
+        late += missed.load(Relaxed);
+    }
+    println!("{sleeps} sleeps, {grants} looks at a valid lock; it was another's in {late} sleeps of its holder");
+    assert!(late * 10 > sleeps, "{late} of {sleeps}");
 }
 
 #[test]

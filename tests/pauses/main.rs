@@ -14,6 +14,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(target_os = "linux")]
+mod fenced;
 mod kinds;
 mod lane;
 mod prober;
@@ -32,8 +34,12 @@ const LANES: usize = 8;
 /// What a child process runs; by itself it does nothing.
 #[test]
 fn child_process() {
-    let Some((_, arguments)) = support::child::role() else { return };
-    prober::run(&arguments);
+    let Some((role, arguments)) = support::child::role() else { return };
+    match role.as_str() {
+        #[cfg(target_os = "linux")]
+        "fenced" => fenced::child(&arguments),
+        _ => prober::run(&arguments),
+    }
 }
 
 mod slow {

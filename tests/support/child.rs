@@ -3,7 +3,7 @@
 use std::{
     env, fs,
     io::{self, BufRead, BufReader, Write},
-    process::{Child, ChildStdin, Command, Stdio},
+    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     sync::mpsc,
     thread,
     time::Duration,
@@ -38,9 +38,14 @@ impl ChildProcess {
     /// With these variables in its environment.
     pub fn start_in(environment: &[(&str, String)], role: &str, arguments: &[&str]) -> ChildProcess {
         let mut command = Command::new(env::current_exe().unwrap());
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
+        ChildProcess::start_by(command, role, arguments)
+    }
+
+    /// By this program, or by one that runs it.
+    pub fn start_by(mut command: Command, role: &str, arguments: &[&str]) -> ChildProcess {
         command.args(["--exact", "child_process", "--nocapture"]);
         command.env(ROLE, role).env(ARGUMENTS, arguments.join("\n"));
-        command.envs(environment.iter().map(|(name, value)| (name, value)));
         ChildProcess::run(command, MARK).unwrap()
     }
 
@@ -116,6 +121,11 @@ impl ChildProcess {
 
     pub fn resume(&self) {
         kill(self.pid(), Signal::SIGCONT).unwrap();
+    }
+
+    /// How it has ended, if it has.
+    pub fn status(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
     }
 
     pub fn pid(&self) -> Pid {

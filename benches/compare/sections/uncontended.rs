@@ -5,7 +5,7 @@ use crate::{peer::Kind, run::Run, sides::Outcome};
 /// What one side does: the lock, the workload, and who. Those of a group take turns.
 type Turn = (&'static str, &'static str, Kind);
 
-const MUTEX: [Turn; 7] = {
+const MUTEX: [Turn; 8] = {
     use Kind::{BareSocket, Curator, CuratorLocks, Kazoo, ZooKeeperCrate};
     let workload = "uncontended_mutex";
     [
@@ -14,6 +14,7 @@ const MUTEX: [Turn; 7] = {
         ("mutex_in_turn", "uncontended_mutex_in_turn", BareSocket),
         ("mutex_unlisted", "uncontended_mutex_unlisted", BareSocket),
         ("mutex", workload, Curator),
+        ("mutex_fenced", "uncontended_mutex_fenced", CuratorLocks),
         ("mutex", workload, Kazoo),
         ("mutex", workload, ZooKeeperCrate),
     ]

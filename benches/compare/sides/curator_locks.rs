@@ -7,9 +7,9 @@ use std::{
 };
 
 use curator_locks::{
-    Caching, CuratorFramework, ExponentialBackoffRetry, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
-    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex, Lease,
-    WaitStrategy,
+    AcquireOptions, Caching, CuratorFramework, ExponentialBackoffRetry, InterProcessLock, InterProcessMultiLock,
+    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2,
+    InterProcessUnfairMutex, Lease, WaitStrategy,
 };
 use parking_lot::Mutex;
 
@@ -54,6 +54,10 @@ impl Library for CuratorLocks {
         Ok(match kind {
             "cached" => plain(InterProcessMutex::new(client, path)?.with_caching(Caching::new())),
             "mutex" => plain(InterProcessMutex::new(client, path)?.with_wait_strategy(self.strategy)),
+            "mutex_fenced" => {
+                let fenced = AcquireOptions::new().self_fence(client.session_timeout() / 10);
+                Arc::new(Plain(InterProcessMutex::new(client, path)?, fenced))
+            }
             "semaphore_mutex" => plain(InterProcessSemaphoreMutex::new(client, path)?),
             "unfair" => plain(InterProcessUnfairMutex::new(client, path)?),
             "multi" => plain(InterProcessMultiLock::new(client, [format!("{path}-a"), format!("{path}-b")])?),
@@ -127,14 +131,15 @@ fn cached_drain(client: &CuratorFramework, path: &str, count: usize) -> Outcome<
 }
 
 fn plain(lock: impl InterProcessLock + 'static) -> Arc<dyn Lock> {
-    Arc::new(Plain(lock))
+    Arc::new(Plain(lock, AcquireOptions::new()))
 }
 
-struct Plain<L>(L);
+struct Plain<L>(L, AcquireOptions);
 
 impl<L: InterProcessLock> Lock for Plain<L> {
     fn acquire(&self) -> Outcome<()> {
-        Ok(self.0.acquire()?)
+        self.0.acquire_with(&self.1)?;
+        Ok(())
     }
 
     fn release(&self) -> Outcome<()> {

@@ -241,14 +241,6 @@ impl<T> Receiver<T> {
         }
     }
 
-    #[track_caller]
-    pub fn recv_deadline(&self, deadline: std::time::Instant) -> Result<T, RecvTimeoutError> {
-        match &self.0 {
-            Rx::Real(receiver) => receiver.recv_deadline(deadline),
-            _ => self.recv_until(Some(Until::Shows(deadline)), Location::caller()),
-        }
-    }
-
     fn recv_until(&self, until: Option<Until>, at: &'static Location<'static>) -> Result<T, RecvTimeoutError> {
         point(at);
         let (until, what) = (until.unwrap_or(Until::Woken), What { label: "a message", at });

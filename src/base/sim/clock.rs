@@ -1,4 +1,4 @@
-//! The monotonic clock of a process: it may run at another rate than true time, and stands still while its machine sleeps.
+//! The clock of a process: it may run at another rate than true time. That by which waits end stands still while the machine sleeps.
 
 use std::{
     sync::OnceLock,

@@ -86,7 +86,7 @@ pub(crate) enum Wake {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Until {
     Woken,
-    /// Its process's clock shows this.
+    /// Its process's clock shows this; later by what its machine sleeps meanwhile.
     Shows(Instant),
     /// Nanoseconds since the run began, whatever any clock shows.
     TrueTime(u64),

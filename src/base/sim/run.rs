@@ -216,7 +216,7 @@ impl Run {
         self.table.lock().add_process(name, local)
     }
 
-    /// The process stands still for that time, and its clock too if its machine sleeps.
+    /// The process stands still for that time. If its machine sleeps, its waits last longer by it.
     pub(crate) fn stand_still(&self, process: usize, time: Duration, sleeps: bool) {
         let mut table = self.table.lock();
         let until = table.now.saturating_add(duration(time));
@@ -235,9 +235,7 @@ impl Run {
     }
 
     pub(crate) fn set_clock_rate(&self, process: usize, ppm: i64) {
-        let mut table = self.table.lock();
-        let now = table.now;
-        table.change_clock(process, |clock| clock.set_rate(now, ppm));
+        self.table.lock().set_clock_rate(process, ppm);
     }
 
     pub(crate) fn clock(&self, process: usize) -> Clock {

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     Until, What,
-    clock::{Clock, NEVER, nanos},
+    clock::{Clock, NEVER, instant, nanos},
     run::{Baton, Limits, Outcome, Waiting},
     schedule::Choices,
 };
@@ -46,9 +46,20 @@ struct Wait {
 pub(super) struct ProcessState {
     name: String,
     pub(super) clock: Clock,
+    /// By which its waits end: it stands still while the machine sleeps.
+    awake: Clock,
     /// Stands still until then.
     stands_until: Option<u64>,
     pub(super) is_dead: bool,
+}
+
+impl ProcessState {
+    /// The end of a wait that begins now, by the clock that stands still while the machine sleeps.
+    fn awake_until(&self, until: Until, now: u64) -> Until {
+        let Until::Shows(at) = until else { return until };
+        let rest = nanos(at).saturating_sub(self.clock.shows(now));
+        Until::Shows(instant(self.awake.shows(now).saturating_add(rest)))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -152,7 +163,13 @@ impl Table {
 
     pub(super) fn add_process(&mut self, name: &str, local: u64) -> usize {
         let clock = Clock::new(self.now, local);
-        self.processes.push(ProcessState { name: name.into(), clock, stands_until: None, is_dead: false });
+        self.processes.push(ProcessState {
+            name: name.into(),
+            awake: clock.clone(),
+            clock,
+            stands_until: None,
+            is_dead: false,
+        });
         self.processes.len() - 1
     }
 
@@ -208,7 +225,9 @@ impl Table {
     pub(super) fn begin_wait(&mut self, id: usize, keys: &[usize], until: Until, what: What) {
         self.make_unrunnable(id);
         self.waits.extend(keys.iter().map(|key| (*key, id)));
-        let due = self.due_of(self.threads[id].process, until);
+        let process = self.threads[id].process;
+        let until = self.processes[process].awake_until(until, self.now);
+        let due = self.due_of(process, until);
         self.threads[id].has_timed_out = false;
         self.threads[id].wait = Some(Wait { until, due, what, holder: None });
         if due != NEVER {
@@ -233,7 +252,7 @@ impl Table {
     fn due_of(&self, process: usize, until: Until) -> u64 {
         match until {
             Until::Woken => NEVER,
-            Until::Shows(at) => self.processes[process].clock.when(nanos(at)),
+            Until::Shows(at) => self.processes[process].awake.when(nanos(at)),
             Until::TrueTime(at) => at,
         }
     }
@@ -306,7 +325,7 @@ impl Table {
         }
     }
 
-    /// The process stands still until then; its machine and its clock may sleep as well.
+    /// The process stands still until then; its machine may sleep as well.
     pub(super) fn stand_still(&mut self, process: usize, until: u64, sleeps: bool) {
         let now = self.now;
         let state = &mut self.processes[process];
@@ -319,7 +338,7 @@ impl Table {
         let until = self.processes[process].stands_until.map_or(until, |before| before.max(until));
         self.processes[process].stands_until = Some(until);
         if sleeps {
-            self.change_clock(process, |clock| clock.stand(now));
+            self.change_waits(process, |clock| clock.stand(now));
         }
         for id in 0..self.threads.len() {
             if self.threads[id].process == process {
@@ -334,7 +353,7 @@ impl Table {
     fn go_on(&mut self, process: usize) {
         let now = self.now;
         self.processes[process].stands_until = None;
-        self.change_clock(process, |clock| clock.go_on(now));
+        self.change_waits(process, |clock| clock.go_on(now));
         self.resume(process);
     }
 
@@ -359,9 +378,15 @@ impl Table {
         }
     }
 
-    /// Changes the clock of a process, and with it when its waits are due.
-    pub(super) fn change_clock(&mut self, process: usize, change: impl FnOnce(&mut Clock)) {
-        change(&mut self.processes[process].clock);
+    pub(super) fn set_clock_rate(&mut self, process: usize, ppm: i64) {
+        let now = self.now;
+        self.processes[process].clock.set_rate(now, ppm);
+        self.change_waits(process, |clock| clock.set_rate(now, ppm));
+    }
+
+    /// Changes the clock by which the waits of a process end, and with it when they are due.
+    fn change_waits(&mut self, process: usize, change: impl FnOnce(&mut Clock)) {
+        change(&mut self.processes[process].awake);
         for id in 0..self.threads.len() {
             let Some(wait) = self.threads[id].wait.filter(|_| self.threads[id].process == process) else { continue };
             let due = self.due_of(process, wait.until);
@@ -381,6 +406,8 @@ impl Table {
     pub(super) fn end_thread(&mut self, id: usize) {
         self.make_unrunnable(id);
         self.threads[id].is_ended = true;
+        // One that is not joined keeps its stack; a run may have thousands.
+        self.threads[id].handle = None;
         self.alive -= 1;
     }
 

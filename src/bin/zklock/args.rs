@@ -35,7 +35,7 @@ Exit status: the command's own; 128 + N if it died of signal N. Besides:
 
 While the command runs, zklock keeps the session alive. If the servers may be about to give the lock to somebody else, the
 command's processes get TERM when 15 % of the session timeout are left, and KILL when 5 % are left, by this machine's clock. If
-zklock dies, they are killed. The lock is given back when the command and all that it has started have ended. To its processes
+zklock dies, they are killed; on Linux it is killed itself if it is stopped until the lock is another's (status 137). The lock is given back when the command and all that it has started have ended. To its processes
 belong its process group and what an interactive shell starts in groups of its own; but not what begins a session of its own
 (setsid), nor what gets other rights (sudo): let sudo run zklock instead.
 HUP, INT, QUIT, TERM, USR1, USR2 and CONT go on to the command. `zklock revoke` makes it TERM.

@@ -84,7 +84,7 @@ impl Background {
     fn run(mut self) {
         loop {
             let event = match self.next_deadline() {
-                Some(at) => self.core.received.recv_deadline(at).ok(),
+                Some(at) => self.core.received.recv_timeout(clock::until(at)).ok(),
                 None => self.core.received.recv().ok(),
             };
             // Sessions, providers and tasks may run the caller's code, which may panic. Without this thread no holder would

@@ -5,6 +5,7 @@
 //! | `certainty` | whether a znode still stands |
 //! | `node` | a znode, as the servers know it, and a hold of it, as its holder does |
 //! | `subscribers` | the subscribers of a hold's changes, and of warnings before its end |
+//! | `fence` | the timer that ends the process before a hold may be another's |
 //! | `registry` | all held znodes of a client, and when its thread looks at them |
 //!
 //! A plain lock is a znode with one hold. A cached one has a hold of its cache's, which lasts as long as the znode, and
@@ -12,6 +13,7 @@
 
 pub(crate) mod certainty;
 pub(crate) mod changes;
+pub(crate) mod fence;
 pub(crate) mod grants;
 pub(crate) mod holds;
 pub(crate) mod node;

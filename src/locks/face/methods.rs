@@ -9,6 +9,19 @@ pub(in crate::locks) fn no_end() -> Error {
     Error::Timeout { what: "acquire".into(), after: Duration::MAX }
 }
 
+/// Enters a lock, and fences its holds if the options ask for that.
+macro_rules! enter_fenced {
+    ($lock:ident, $options:expr) => {
+        $crate::locks::holds::fence::fenced(
+            $options,
+            $lock.enter($options)?,
+            |held| $lock.holds_of(held),
+            |held| drop($lock.guard(held)),
+        )
+    };
+}
+pub(in crate::locks) use enter_fenced;
+
 /// The methods of a lock, and [`InterProcessLock`](crate::InterProcessLock) from them.
 ///
 /// The lock brings `enter(&AcquireOptions) -> Result<Option<H>>`, `keep(H)` for a call without a guard, `guard(H)`,
@@ -44,7 +57,8 @@ macro_rules! lock_methods {
             #[doc = concat!("As [`", stringify!($lock), "::acquire`], and [`Error::Cancelled`](crate::error::Error::Cancelled).")]
             #[must_use = "`false` means that the time was up and the lock is not held"]
             pub fn acquire_with(&self, options: &$crate::locks::options::acquire::AcquireOptions) -> $crate::error::Result<bool> {
-                Ok(self.enter(options)?.map(|held| self.keep(held)).is_some())
+                let held = $crate::locks::face::methods::enter_fenced!(self, options)?;
+                Ok(held.map(|held| self.keep(held)).is_some())
             }
 
             /// Gives the lock back, once for each time it was acquired. The last time is one round trip for each znode.
@@ -98,7 +112,8 @@ macro_rules! lock_methods {
             #[doc = concat!("As [`", stringify!($lock), "::acquire_with`].")]
             #[must_use = "the lock is released at once if the guard is not kept, and is not held if there is none"]
             pub fn lock_with(&self, options: &$crate::locks::options::acquire::AcquireOptions) -> $crate::error::Result<Option<$guard>> {
-                Ok(self.enter(options)?.map(|held| self.guard(held)))
+                let held = $crate::locks::face::methods::enter_fenced!(self, options)?;
+                Ok(held.map(|held| self.guard(held)))
             }
 
             /// Whether this process holds the lock through this object, or has given it back without the server's
@@ -126,7 +141,8 @@ macro_rules! lock_methods {
                 &self,
                 options: &$crate::locks::options::acquire::AcquireOptions,
             ) -> $crate::error::Result<Option<Vec<$crate::locks::holds::hold::Hold>>> {
-                Ok(self.enter(options)?.map(|held| {
+                let held = $crate::locks::face::methods::enter_fenced!(self, options)?;
+                Ok(held.map(|held| {
                     let holds = self.holds_of(&held);
                     self.keep(held);
                     holds

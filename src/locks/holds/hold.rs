@@ -81,13 +81,13 @@ impl Hold {
     /// Up to this moment the servers cannot have given the lock to anybody else, unless somebody deletes its znode.
     ///
     /// It moves on with every heartbeat, a quarter of the session timeout apart. Once the lock is lost or released, it
-    /// lies in the past. It rests on assumptions (clocks that run at one rate and do not stand, as this one does while
-    /// the system sleeps; a session timeout of at least two of the server's ticks; a leader that is not cut off from the
+    /// lies in the past. It goes by a clock that goes on while the system sleeps, and is worked out at the call: after a sleep ask anew,
+    /// or [`is_valid`](Hold::is_valid). It rests on assumptions (clocks that run at one rate; a session timeout of at least two of the server's ticks; a leader that is not cut off from the
     /// other servers, but for [`quorum_heartbeats`](crate::Builder::quorum_heartbeats)), so it is a bound and no proof: the
     /// proof is the [fencing token](Hold::fencing_token).
     #[must_use]
     pub fn valid_until(&self) -> Instant {
-        self.held.valid_until()
+        clock::on_the_standard_clock(self.held.valid_until())
     }
 
     /// Whether the lock is held for certain right now.

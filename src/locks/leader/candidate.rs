@@ -269,7 +269,7 @@ impl Candidate {
             // The dispatch thread may come to this late, when others lead. A term that was given up by its own object is told
             // all the same, since its lock is not given back before that.
             let is_meant = term.has_leadership() || left.is_cancelled();
-            if !is_meant || clock::now() >= term.valid_until() || !self.may_lead() {
+            if !is_meant || clock::now() >= term.node().valid_until() || !self.may_lead() {
                 return term.end();
             }
         }

@@ -23,6 +23,7 @@ use crate::{
         face::{guard::OfThread, lock::InterProcessLock, methods::lock_methods},
         holds::{
             deadline::Deadline,
+            fence::SelfFence,
             hold::{Hold, note_panic},
         },
         mutex::InterProcessMutex,
@@ -181,7 +182,7 @@ impl InterProcessMultiLock {
         let is_lost = || interrupt.is_cancelled() && !caller.is_some_and(CancelToken::is_cancelled);
         let lost = interrupt.clone();
         let on_loss: Arc<WakeUp> = Arc::new(move || lost.cancel());
-        let mut each = AcquireOptions { interrupt: Some(interrupt.clone()), ..options.clone() };
+        let mut each = AcquireOptions { interrupt: Some(interrupt.clone()), self_fence: None, ..options.clone() };
         let (sender, limits) = unbounded();
         each.limits.get_or_insert(sender);
         let mut taken = Members { multi: self.clone(), holds: Vec::new(), ends: Vec::new(), since: None };
@@ -352,7 +353,7 @@ impl Members {
 
     /// The name of the lock that is certain for the shortest time.
     fn least_certain(&self) -> String {
-        let place = self.holds.iter().enumerate().min_by_key(|(_, hold)| hold.valid_until());
+        let place = self.holds.iter().enumerate().min_by_key(|(_, hold)| hold.node().valid_until());
         let index = place.map_or(0, |(place, _)| self.ends.partition_point(|end| *end <= place));
         self.multi.locks.get(index).map_or_else(String::new, |lock| name_of(&**lock, index))
     }
@@ -437,6 +438,14 @@ impl MultiLockGuard {
     #[must_use = "it ends at once if it is not kept"]
     pub fn deadline(&self, margin: Duration) -> Deadline {
         Deadline::new(self.holds().iter().map(|hold| hold.node().clone()).collect(), margin)
+    }
+
+    /// Ends this process before one of the locks may be another's; see [`Hold::self_fence`].
+    ///
+    /// # Errors
+    /// As [`Hold::self_fence`]; then no lock is fenced.
+    pub fn self_fence(&self, margin: Duration) -> Result<SelfFence> {
+        SelfFence::new(self.holds(), margin)
     }
 
     /// The holds of the locks, in the order of acquiring. Foreign [`InterProcessLock`]s add none.

@@ -27,6 +27,7 @@ pub struct AcquireOptions {
     pub(in crate::locks) timeout_is_error: bool,
     pub(in crate::locks) hold_at_least: Option<Duration>,
     pub(in crate::locks) hold_at_most: Option<Duration>,
+    pub(in crate::locks) self_fence: Option<Duration>,
     /// Multi lock: each member sends a call that starts its `hold_at_least` and `hold_at_most`, and the multi lock runs it
     /// when the last member is held.
     pub(in crate::locks) limits: Option<Sender<Box<dyn FnOnce() + Send>>>,
@@ -172,6 +173,32 @@ impl AcquireOptions {
     /// ```
     pub fn hold_at_most(mut self, time: Duration) -> Self {
         self.hold_at_most = Some(time);
+        self
+    }
+
+    /// Ends this process this margin before the lock may be another's, unless it is released before, as
+    /// [`Hold::self_fence`](crate::Hold::self_fence) does; the fence lasts as long as the hold. Defaults to none. A multi lock's locks are
+    /// fenced once all of them are held.
+    ///
+    /// The acquire fails as that method does, and then holds nothing. With [`min_validity`](AcquireOptions::min_validity) as long as the
+    /// margin it waits instead, should the session be certain for less.
+    ///
+    /// ```
+    /// # curator_locks::docs::example(|client| {
+    /// # use std::time::Duration;
+    /// # use curator_locks::AcquireOptions;
+    /// # let mutex = &curator_locks::InterProcessMutex::new(client, "/example")?;
+    /// # if cfg!(target_os = "linux") {
+    /// let fenced = AcquireOptions::new().self_fence(Duration::from_millis(200));
+    /// if let Some(held) = mutex.lock_with(&fenced)? {
+    ///     // ... a process that is stopped here for too long does not live to go on ...
+    ///     held.release()?;
+    /// }
+    /// # }
+    /// # Ok(()) });
+    /// ```
+    pub fn self_fence(mut self, margin: Duration) -> Self {
+        self.self_fence = Some(margin);
         self
     }
 

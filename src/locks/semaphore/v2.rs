@@ -27,6 +27,7 @@ use crate::{
             release::QueueHead,
         },
         face::methods::{listening_methods, no_end},
+        holds::fence::fenced,
         options::{acquire::AcquireOptions, wait::Wait, wait_strategy::WaitStrategy},
         recipe::{
             driver::{StandardLockInternalsDriver, sorted_contenders},
@@ -204,7 +205,9 @@ impl InterProcessSemaphoreV2 {
     #[must_use = "leases are given back at once if they are not kept, and there may be none"]
     pub fn acquire_with(&self, count: usize, options: &AcquireOptions) -> Result<Option<Vec<Lease>>> {
         let held = self.acquire_nodes(count, options)?;
-        Ok(held.map(|held| held.into_iter().map(|held| Lease::new(&self.leases, held)).collect()))
+        let leases = held.map(|held| held.into_iter().map(|held| Lease::new(&self.leases, held)).collect());
+        let holds_of = |leases: &Vec<Lease>| leases.iter().map(|lease| (**lease).clone()).collect();
+        fenced(options, leases, holds_of, drop)
     }
 
     pub(in crate::locks) fn acquire_nodes(

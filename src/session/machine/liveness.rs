@@ -248,7 +248,7 @@ impl Liveness {
     }
 
     /// For how long a leader that knew the session to live at this moment keeps it. The margin covers clocks that run at
-    /// different rates, but not one that stands: this one does while the system sleeps.
+    /// different rates. No clock stands: this one goes on while the system sleeps.
     fn lasts_from(&self, touched: Instant) -> Instant {
         touched + self.timeout - self.timeout / 20
     }

@@ -105,6 +105,9 @@ pub(crate) struct Machine<C = OnReply, W = Watcher> {
     /// A server that can write has taken the session up. One that cannot gives sessions of its own, unknown to others.
     is_known: bool,
     timeout: Duration,
+    /// The timeout that the session was made with. A leader that takes over goes by it, whatever a server grants when the
+    /// session is resumed.
+    made_with: Duration,
     last_zxid: i64,
     connections: u64,
     next_xid: i32,
@@ -113,6 +116,8 @@ pub(crate) struct Machine<C = OnReply, W = Watcher> {
     preamble: Vec<u8>,
     /// Schemes whose acceptance the server has not confirmed on this connection.
     unconfirmed_auths: VecDeque<String>,
+    /// How many `setWatches` the server has not answered on this connection.
+    unconfirmed_watches: usize,
     unsent: VecDeque<Submitted<C>>,
     /// The requests on the wire, each with its xid.
     in_flight: VecDeque<(i32, Submitted<C>)>,
@@ -140,12 +145,14 @@ impl<C, W: Clone> Machine<C, W> {
             password: vec![0; 16],
             is_known: false,
             timeout,
+            made_with: timeout,
             last_zxid: 0,
             connections: 0,
             next_xid: 1,
             next_ticket: 1,
             preamble: Vec::new(),
             unconfirmed_auths: VecDeque::new(),
+            unconfirmed_watches: 0,
             unsent: VecDeque::new(),
             in_flight: VecDeque::new(),
             watches: Watches::new(),
@@ -371,12 +378,16 @@ impl<C, W: Clone> Machine<C, W> {
     pub(crate) fn connect_request(&self) -> ConnectRequest {
         ConnectRequest {
             last_zxid_seen: self.last_zxid,
-            timeout_ms: i32::try_from(self.config.session_timeout.as_millis()).unwrap_or(i32::MAX),
+            timeout_ms: i32::try_from(self.wanted_timeout().as_millis()).unwrap_or(i32::MAX),
             session_id: self.session_to_resume(),
             password: if self.is_known { self.password.clone() } else { vec![0; 16] },
             // A server without a quorum grants no lock.
             read_only: false,
         }
+    }
+
+    fn wanted_timeout(&self) -> Duration {
+        if self.is_known { self.made_with } else { self.config.session_timeout }
     }
 
     /// The id of the session to resume; 0: a new one is wanted.
@@ -431,7 +442,7 @@ impl<C, W: Clone> Machine<C, W> {
         self.is_known |= !response.read_only;
         self.session_id = response.session_id;
         self.password = response.password;
-        self.granted(Duration::from_millis(u64::from(response.timeout_ms.unsigned_abs())));
+        self.granted(Duration::from_millis(u64::from(response.timeout_ms.unsigned_abs())), wanted != 0);
         self.link = Link::Up { read_only: response.read_only };
         self.connections += 1;
         let origin = match (response.read_only, wanted) {
@@ -461,9 +472,12 @@ impl<C, W: Clone> Machine<C, W> {
 
     /// A server grants a session timeout. For how long the session is certain rests on all servers granting the same
     /// one, always.
-    fn granted(&mut self, timeout: Duration) {
+    fn granted(&mut self, timeout: Duration, is_resumed: bool) {
         let (id, before, is_first) = (self.session_id, self.timeout, self.connections == 0);
-        self.timeout = timeout;
+        if !is_resumed {
+            self.made_with = timeout;
+        }
+        self.timeout = timeout.min(self.made_with);
         if timeout.as_millis() == before.as_millis() {
             return;
         }
@@ -500,6 +514,7 @@ impl<C, W: Clone> Machine<C, W> {
                 let [data, exist, child] = std::mem::take(&mut chunk);
                 let request = Request::SetWatches { relative_zxid: self.last_zxid, data, exist, child };
                 self.queue_first(&request, XID_SET_WATCHES);
+                self.unconfirmed_watches += 1;
                 size = 0;
             }
             let Some((path, list)) = next else { return };
@@ -515,6 +530,7 @@ impl<C, W: Clone> Machine<C, W> {
         let was_up = self.link != Link::Down;
         self.link = Link::Down;
         self.preamble.clear();
+        self.unconfirmed_watches = 0;
         self.liveness.disconnected();
         if self.fate == Fate::Ended {
             return;
@@ -582,7 +598,10 @@ impl<C, W: Clone> Machine<C, W> {
                 }
                 Ok(())
             }
-            XID_SET_WATCHES => Ok(()),
+            XID_SET_WATCHES => {
+                self.unconfirmed_watches = self.unconfirmed_watches.saturating_sub(1);
+                Ok(())
+            }
             XID_AUTH => self.auth_answered(header.err, now, actions),
             xid => {
                 self.reply(xid, (header.err, header.zxid), body, now, actions)?;
@@ -638,6 +657,13 @@ impl<C, W: Clone> Machine<C, W> {
         now: Instant,
         actions: &mut Vec<Action<C, W>>,
     ) -> Result<(), ProtoError> {
+        if self.unconfirmed_watches > 0 {
+            // They went out first, and a server answers in order: whoever waits for one of these watches would wait in vain.
+            return Err(ProtoError::Unexpected {
+                what: "reply before the one to setWatches, with the xid",
+                value: xid,
+            });
+        }
         let request = match self.in_flight.pop_front() {
             Some((expected, request)) if expected == xid => request,
             other => {

@@ -100,10 +100,9 @@ impl ReaderThread {
     }
 
     fn pause(&self, pause: Duration) {
-        let until = clock::now() + pause;
         let leaves_at = self.shared.state.lock().machine.leaves_at();
         // The wake-up, a time-out: either way the loop looks at the state.
-        let _ = self.pauses.recv_deadline(leaves_at.map_or(until, |at| until.min(at)));
+        let _ = self.pauses.recv_timeout(leaves_at.map_or(pause, |at| pause.min(clock::until(at))));
     }
 
     /// Begins with the connection that the client's last session has left, if it has left one.

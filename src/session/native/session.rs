@@ -251,7 +251,7 @@ impl Session for NativeSession {
         let until = deadline.max(clock::now() + LEAVE_TIME);
         self.shared.leave(SessionError::Closed, until);
         // Nothing is ever sent on it: the channel ends when the reader thread does.
-        let timed_out = self.shared.done.recv_deadline(deadline) == Err(RecvTimeoutError::Timeout);
+        let timed_out = self.shared.done.recv_timeout(clock::until(deadline)) == Err(RecvTimeoutError::Timeout);
         if timed_out && clock::now() >= until {
             // The reader thread finds that there is no time left.
             self.shared.state.lock().hang_up();

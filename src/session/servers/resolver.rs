@@ -117,7 +117,7 @@ impl Resolver {
         };
         let asked = look_up.asked;
         // A look-up may take minutes: only the round that has begun it waits for it.
-        let answer = look_up.answer.recv_deadline(asked + LOOK_UP_LIMIT);
+        let answer = look_up.answer.recv_timeout(clock::until(asked + LOOK_UP_LIMIT));
         if !matches!(answer, Err(RecvTimeoutError::Timeout)) {
             self.under_way.remove(host);
         }

@@ -55,7 +55,7 @@ impl<'a> WaitBound<'a> {
         // Nothing is ever sent there: the channel ends.
         let cancelled = self.cancel.map_or(&never, CancelToken::signal);
         // A time beyond what the clock can count has no end.
-        let time = self.deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(clock::now()));
+        let time = self.deadline.map_or(Duration::MAX, clock::until);
         select_biased! {
             recv(channel) -> message => message.map_err(|_| WaitEnd::Deadline),
             recv(cancelled) -> _ => Err(WaitEnd::Cancelled),

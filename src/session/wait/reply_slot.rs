@@ -101,7 +101,7 @@ impl<T> ReplySlot<T> {
                 }
             }
             match bound.deadline {
-                Some(deadline) => park_timeout(deadline.saturating_duration_since(clock::now())),
+                Some(deadline) => park_timeout(clock::until(deadline)),
                 None => park(),
             }
         }

@@ -19,7 +19,7 @@ use super::{
     servers::connect_string::ConnectString,
 };
 use crate::{
-    base::{panics::caught, threads::spawn},
+    base::{clock, panics::caught, threads::spawn},
     error::Result,
 };
 use shared::HandleShared;
@@ -255,6 +255,6 @@ impl Session for ZooKeeperSession {
     fn close(&self, deadline: Instant) {
         self.shared.end(SessionError::Closed, None);
         let mut state = self.shared.state.lock();
-        while !state.is_finished && !self.shared.news.wait_until(&mut state, deadline).timed_out() {}
+        while !state.is_finished && !self.shared.news.wait_for(&mut state, clock::until(deadline)).timed_out() {}
     }
 }

@@ -1,13 +1,13 @@
 //! The state that the callers, the worker and the watchdog of one session share.
 
-use std::{io, mem, time::Instant};
+use std::{io, mem};
 
 use ::zookeeper::ZkState;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::state::HandleState;
 use crate::{
-    base::panics::caught,
+    base::{clock, panics::caught},
     session::{
         api::{SessionConfig, SessionError, SessionEvent, SessionObserver},
         machine::{
@@ -68,14 +68,14 @@ impl HandleShared {
     pub(super) fn handle_reports(&self, zk_state: ZkState) {
         let mut state = self.state.lock();
         if matches!(zk_state, ZkState::Connected | ZkState::ConnectedReadOnly) {
-            state.next_attempt = Instant::now();
+            state.next_attempt = clock::now();
         } else {
             state.epoch += 1;
             state.handle_closed |= zk_state == ZkState::Closed;
             if zk_state == ZkState::Connecting {
                 // Before the handshake is sent. Later attempts go unreported, so this is never too late. A session that
                 // was made does not count as resumed before it has been seen.
-                state.handshake.get_or_insert(Origin::Resumed { sent: Instant::now(), counts: true });
+                state.handshake.get_or_insert(Origin::Resumed { sent: clock::now(), counts: true });
             }
             state.disconnected(lost());
         }
@@ -86,7 +86,7 @@ impl HandleShared {
     pub(super) fn watch(&self) {
         let mut state = self.state.lock();
         loop {
-            let now = Instant::now();
+            let now = clock::now();
             if state.ended.is_none() && state.handle_closed {
                 // The handle does not come back: the session cannot be used any more.
                 MutexGuard::unlocked(&mut state, || self.expired());
@@ -104,7 +104,7 @@ impl HandleShared {
                 return;
             } else if state.is_up() {
                 let at = state.liveness.next_timer();
-                let _ = self.news.wait_until(&mut state, at);
+                let _ = self.news.wait_for(&mut state, clock::until(at));
             } else {
                 self.news.wait(&mut state);
             }
@@ -142,7 +142,7 @@ mod tests {
         let shared = HandleShared::new(&config(), observer);
         thread::scope(|scope| {
             scope.spawn(|| shared.watch());
-            shared.state.lock().connected(7, Instant::now(), shared.config.session_timeout);
+            shared.state.lock().connected(7, clock::now(), shared.config.session_timeout);
             shared.news.notify_all();
             let longest = Duration::from_secs(20);
             assert!(matches!(told.recv_timeout(longest), Ok(SessionEvent::Connected { .. })));

@@ -8,6 +8,7 @@ use std::{
 };
 
 use crate::{
+    base::clock,
     proto::{
         request::Request,
         types::{ErrorCode, EventType},
@@ -59,7 +60,7 @@ pub(super) struct HandleState {
 
 impl HandleState {
     pub(super) fn new(timeout: Duration) -> HandleState {
-        let now = Instant::now();
+        let now = clock::now();
         HandleState {
             ended: None,
             id: 0,
@@ -103,7 +104,7 @@ impl HandleState {
 
     /// Notes that this session was seen to own the probe, by a question sent at `sent`.
     pub(super) fn connected(&mut self, owner: i64, sent: Instant, timeout: Duration) {
-        let now = Instant::now();
+        let now = clock::now();
         self.id = owner;
         self.up = true;
         self.connections += 1;
@@ -130,7 +131,7 @@ impl HandleState {
             return;
         }
         self.up = false;
-        self.next_attempt = Instant::now();
+        self.next_attempt = clock::now();
         self.liveness.disconnected();
         let cause = Arc::new(cause);
         if let Some((ticket, on_reply)) = self.current.take() {
@@ -210,7 +211,7 @@ mod tests {
     }
 
     fn connect(state: &mut HandleState) {
-        state.connected(7, Instant::now(), T);
+        state.connected(7, clock::now(), T);
     }
 
     fn submit(state: &mut HandleState, request: Request) -> u64 {
@@ -234,7 +235,7 @@ mod tests {
     #[test]
     fn what_was_proved_of_the_session_has_passed_when_it_is_taken_up_again_and_a_heartbeat_proves_more() {
         let mut state = HandleState::new(T);
-        let now = Instant::now();
+        let now = clock::now();
         state.handshake = Some(Origin::Created(now - T));
         connect(&mut state);
         let of_creation = state.liveness.valid_until();
@@ -243,7 +244,7 @@ mod tests {
         state.handshake = Some(Origin::Resumed { sent: now, counts: true });
         connect(&mut state);
         assert_eq!(state.liveness.valid_until(), of_creation);
-        state.liveness.heartbeat_answered(Instant::now() + T / 4, Instant::now() + T / 4);
+        state.liveness.heartbeat_answered(clock::now() + T / 4, clock::now() + T / 4);
         assert!(state.liveness.valid_until() > of_creation);
     }
 

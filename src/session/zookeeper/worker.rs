@@ -14,7 +14,7 @@ use super::{
     shared::{HandleShared, lost},
 };
 use crate::{
-    base::panics::caught,
+    base::{clock, panics::caught},
     proto::{request::Request, response::Response, types::EventType},
     session::{
         api::{NOT_ACCEPTED, SessionError, SessionEvent},
@@ -71,8 +71,8 @@ impl Worker {
             }
             if !state.up {
                 let at = state.next_attempt;
-                if Instant::now() < at {
-                    let _ = self.shared.work.wait_until(&mut state, at);
+                if clock::now() < at {
+                    let _ = self.shared.work.wait_for(&mut state, clock::until(at));
                     continue;
                 }
                 drop(state);
@@ -80,7 +80,7 @@ impl Worker {
                     log::debug!("the handle does not take the session up: {error}");
                     let mut state = self.shared.state.lock();
                     state.last_error = Some(Arc::new(error));
-                    state.next_attempt = Instant::now() + RETRY;
+                    state.next_attempt = clock::now() + RETRY;
                 }
             } else if mem::take(&mut state.heartbeat_due) {
                 drop(state);
@@ -104,7 +104,7 @@ impl Worker {
             Source::Given(zookeeper) => zookeeper.clone(),
             Source::Made(make) => {
                 // The handle's first handshake goes unreported.
-                self.shared.state.lock().handshake = Some(Origin::Created(Instant::now()));
+                self.shared.state.lock().handshake = Some(Origin::Created(clock::now()));
                 let made = caught("connecting by the package zookeeper", || make());
                 let made = made.ok_or_else(|| io::Error::other("the package zookeeper panicked; the log says why"))?;
                 Arc::new(made.map_err(io::Error::other)?)
@@ -161,7 +161,7 @@ impl Worker {
                     Err(error) => return Err(error),
                 }
             }
-            let sent = Instant::now();
+            let sent = clock::now();
             match zookeeper.set_data(&self.probe, Vec::new(), None) {
                 Ok(stat) => {
                     if !self.owners.contains(&stat.ephemeral_owner) {
@@ -188,7 +188,7 @@ impl Worker {
             Ok((_, sent)) => sent,
             Err(error) => return self.shared.disconnected(io::Error::other(error)),
         };
-        let now = Instant::now();
+        let now = clock::now();
         let mut state = self.shared.state.lock();
         // Only the worker takes the session up: it was up all the time.
         if state.is_up() {
@@ -243,7 +243,7 @@ impl Worker {
         // Across the end of a connection it is unknown in which session the request was carried out: its outcome counts as
         // unknown then, which was told already.
         let Some((_, on_reply)) = state.current.take() else { return };
-        state.liveness.received(Instant::now());
+        state.liveness.received(clock::now());
         let of_watch = state.book_watch(ticket, request, &reply);
         drop(state);
         let actions = std::iter::once(Action::Complete(on_reply, reply)).chain(of_watch).collect();
@@ -266,10 +266,10 @@ impl Worker {
             self.leftovers.nodes.insert(self.probe.clone());
         }
         // This long after the last answer the servers have ended the session themselves.
-        let give_up = Instant::now() + self.shared.config.session_timeout.max(Duration::from_secs(1)) * 2;
+        let give_up = clock::now() + self.shared.config.session_timeout.max(Duration::from_secs(1)) * 2;
         while let Err(error) = guarded(|| self.leftovers.delete(zookeeper, &self.owners)) {
             log::debug!("cannot clean up yet: {error}");
-            if Instant::now() >= give_up || self.shared.state.lock().handle_closed {
+            if clock::now() >= give_up || self.shared.state.lock().handle_closed {
                 return;
             }
             let _ = self.shared.work.wait_for(&mut self.shared.state.lock(), RETRY);

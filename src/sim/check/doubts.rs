@@ -7,6 +7,9 @@ use super::{Verdict, history::History};
 /// How long after a pause a thread may return what it has looked at before.
 const JUST: Duration = Duration::from_millis(50);
 
+/// How long a thread takes at most from its last look to the return of its call.
+const STEPS: Duration = Duration::from_millis(1);
+
 pub(super) fn check(history: &History, verdict: &mut Verdict) {
     let stall = history.facts.stall;
     for claim in history.claims.iter().filter(|claim| !claim.is_valid_at_first()) {
@@ -14,8 +17,8 @@ pub(super) fn check(history: &History, verdict: &mut Verdict) {
         let since = claim.begun.saturating_sub(JUST + stall * 2);
         let is_after_pause = !history.facts.stood(claim.by.process, since, claim.begun).is_zero();
         // It looked before it was kept from running.
-        let is_stalled = claim.begun.saturating_sub(until) <= stall * 2;
-        let is_excused = is_after_pause || (is_stalled && !stall.is_zero());
+        let was_certain = claim.begun.saturating_sub(until) <= STEPS + stall * 2;
+        let is_excused = is_after_pause || was_certain;
         if !is_excused {
             let what = || format!("[{claim}] was certain until {:.6} s", until.as_secs_f64());
             verdict.broken_unless_excused(history, &[claim], ("granted in doubt", claim.begun), what);

@@ -170,8 +170,6 @@ pub(crate) struct Term {
 pub(crate) enum Excuse {
     /// An administrator has deleted the znode, or closed its session from outside.
     Deleted,
-    /// The machine slept, and its clock stood still.
-    Asleep,
     /// A leader was cut off from the other servers, and heard its clients.
     Isolated,
     /// The servers granted a shorter session timeout than before, and the client could not know.
@@ -183,13 +181,11 @@ pub(crate) enum Excuse {
 pub(crate) struct Facts {
     /// The znodes that administrators have asked to delete.
     pub(crate) deleted: BTreeMap<String, At>,
-    /// The sessions that were closed from outside.
+    /// The sessions that were closed from outside, or by their own process under its threads.
     pub(crate) closed: BTreeMap<i64, At>,
     /// When znodes went, for whatever reason.
     pub(crate) gone: BTreeMap<String, At>,
-    /// Processes whose machine slept.
-    pub(crate) asleep: Vec<(usize, At, At)>,
-    /// Processes that stood still.
+    /// Processes that stood still, or whose machine slept.
     pub(crate) paused: Vec<(usize, At, At)>,
     /// Times in which a leader was cut off from the other servers.
     pub(crate) isolated: Vec<(At, At)>,
@@ -213,12 +209,9 @@ impl Facts {
     /// Why the promise to this claim does not count at this moment.
     pub(crate) fn excuse(&self, claim: &Claim, at: At) -> Option<Excuse> {
         let within = |(from, to): (At, At)| from <= at && at <= to + self.timeout;
-        let of_process = |(process, from, to): &(usize, At, At)| *process == claim.by.process && within((*from, *to));
         let ends = [self.deleted.get(&claim.znode), self.closed.get(&claim.session)];
         if ends.into_iter().flatten().any(|end| *end <= at) {
             Some(Excuse::Deleted)
-        } else if self.asleep.iter().any(of_process) {
-            Some(Excuse::Asleep)
         } else if !claim.needs_quorum && self.isolated.iter().copied().any(within) {
             Some(Excuse::Isolated)
         } else if self.lowered.iter().copied().any(within) {
@@ -230,7 +223,7 @@ impl Facts {
 
     /// For how long a process stood still between two moments.
     pub(crate) fn stood(&self, process: usize, from: At, to: At) -> Duration {
-        let stops = self.paused.iter().chain(&self.asleep).filter(|(other, ..)| *other == process);
+        let stops = self.paused.iter().filter(|(other, ..)| *other == process);
         stops.map(|(_, begin, end)| end.min(&to).saturating_sub(*begin.max(&from))).sum()
     }
 }

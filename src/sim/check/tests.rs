@@ -134,8 +134,6 @@ fn what_breaks_an_assumption_excuses_from_then_on() {
     assert_eq!(finds_nothing(&history).excused.get(&Excuse::Isolated), Some(&1));
     history.claims.iter_mut().for_each(|claim| claim.needs_quorum = true);
     finds(&history, "two holders");
-    history.facts.asleep.push((0, s(2.0), s(2.5)));
-    assert_eq!(finds_nothing(&history).excused.get(&Excuse::Asleep), Some(&1));
 }
 
 #[test]

@@ -46,11 +46,18 @@ impl Ensemble {
             }
             _ => {}
         }
+        let conn = self.servers[index].connected.get(&entry.session).copied();
+        if let Some((conn, connection)) = conn.and_then(|conn| Some((conn, self.conns.get_mut(&conn)?))) {
+            connection.carried_out(entry.zxid);
+            self.pump(conn);
+        }
     }
 
     /// Changes the server's znodes, and tells who watches them.
     pub(super) fn replay(&mut self, index: usize, entry: &Entry) -> Applied {
         let server = &mut self.servers[index];
+        let is_next = entry.zxid == server.tree.zxid + 1 || entry.zxid >> 32 > server.tree.zxid >> 32;
+        assert!(is_next, "server {index} carries {:#x} out after {:#x}", entry.zxid, server.tree.zxid);
         if server.log.front().is_some_and(|first| first.zxid <= entry.zxid) {
             server.log.pop_front();
         }

@@ -57,6 +57,9 @@ pub(super) enum Progress {
     Refused(i32),
     /// It waits for its transaction, or for the end of a sync.
     Awaits,
+    /// It waits for this transaction, which its session asked for over another connection. Servers keep the requests of a
+    /// session in order, not those of a connection (`CommitProcessor.pendingRequests`).
+    Behind(i64),
     Applied(Applied),
 }
 
@@ -102,6 +105,15 @@ impl Connection {
 
     /// Takes the first request if its turn has come.
     pub(super) fn next_ready(&mut self) -> Option<Pending> {
-        self.pending.pop_front_if(|pending| !matches!(pending.progress, Progress::Awaits))
+        self.pending.pop_front_if(|pending| !matches!(pending.progress, Progress::Awaits | Progress::Behind(_)))
+    }
+
+    /// Lets those go on that waited for this transaction.
+    pub(super) fn carried_out(&mut self, zxid: i64) {
+        for pending in &mut self.pending {
+            if matches!(pending.progress, Progress::Behind(behind) if behind <= zxid) {
+                pending.progress = Progress::Read;
+            }
+        }
     }
 }

@@ -68,8 +68,12 @@ impl Ensemble {
     pub(crate) fn resume(&mut self, server: usize, now: Duration, out: &mut Vec<Output>) {
         self.advance(now);
         let span = self.config.wake.clone();
-        let wakes: [Duration; THREADS] = std::array::from_fn(|_| self.now + self.pick(&span));
+        // One that has not gone on since the pause before goes on no sooner.
+        let before = self.servers[server].wakes;
+        let wakes: [Duration; THREADS] =
+            std::array::from_fn(|thread| (self.now + self.pick(&span)).max(before[thread]));
         self.servers[server].is_paused = false;
+        self.servers[server].wakes = wakes;
         for happening in Ensemble::take(&mut self.servers[server].missed) {
             let at = match happening.what {
                 // A read finds what has come meanwhile, and does not time out.

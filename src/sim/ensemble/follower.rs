@@ -81,6 +81,12 @@ impl Ensemble {
         let entry = self.servers[index].log.iter().find(|entry| entry.zxid == zxid).cloned();
         if let Some(entry) = entry {
             self.commit(index, Commit::Entry(entry));
+        } else {
+            let has = self.servers[index].tree.zxid;
+            assert!(
+                zxid <= has,
+                "server {index} hears of the commit of {zxid:#x} without its proposal, behind {has:#x}"
+            );
         }
     }
 

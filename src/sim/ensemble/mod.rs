@@ -227,6 +227,11 @@ impl Ensemble {
         if happening.life != server.life {
             return;
         }
+        // Behind what it has missed, and which its thread finds when it wakes up.
+        let wakes = server.wakes[happening.what.thread()];
+        if wakes > self.now {
+            return self.schedule(wakes, happening);
+        }
         if server.is_paused {
             return server.missed.push(happening);
         }

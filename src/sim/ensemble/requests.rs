@@ -194,6 +194,7 @@ impl Ensemble {
         let Some(connection) = self.conns.get_mut(&conn) else { return };
         let (index, session) = (connection.server, connection.session);
         let is_write = call.is_write(op_code);
+        let asked_before = self.servers[index].asked_elsewhere(session, conn);
         let (progress, leader) = match &mut self.servers[index].role {
             Role::Leading(_) if is_write => (Progress::Awaits, Some(index)),
             Role::Leading(leading) => {
@@ -204,6 +205,10 @@ impl Ensemble {
                 (Progress::Awaits, Some(following.leader))
             }
             _ => (Progress::Read, None),
+        };
+        let progress = match asked_before {
+            Some(zxid) if matches!(progress, Progress::Read) => Progress::Behind(zxid),
+            _ => progress,
         };
         let request = leader.map(|leader| (leader, call.clone(), connection.ids.clone()));
         let number = connection.push(xid, op_code, call, progress);

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    ConnId, Happening,
+    ConnId, Happening, THREADS,
     follower::Following,
     leader::Leading,
     tree::Tree,
@@ -55,6 +55,8 @@ pub(super) struct Server {
     pub(super) is_paused: bool,
     /// What a paused server has not noticed yet.
     pub(super) missed: Vec<Happening>,
+    /// When each of its threads goes on after a pause.
+    pub(super) wakes: [Duration; THREADS],
     // On disk.
     pub(super) tree: Tree,
     /// Transactions behind the tree's.
@@ -86,6 +88,7 @@ impl Server {
             life: 0,
             is_paused: false,
             missed: Vec::new(),
+            wakes: [Duration::ZERO; THREADS],
             tree: Tree::new(),
             log: VecDeque::new(),
             durable: 0,
@@ -111,6 +114,13 @@ impl Server {
     /// Whether the transaction is on disk here.
     pub(super) fn has(&self, zxid: i64) -> bool {
         zxid <= self.tree.zxid || (zxid <= self.durable && self.log.iter().any(|entry| entry.zxid == zxid))
+    }
+
+    /// The last transaction that this session asked for over another connection, and that is not carried out yet.
+    pub(super) fn asked_elsewhere(&self, session: i64, conn: ConnId) -> Option<i64> {
+        let is_other =
+            |entry: &&Arc<Entry>| entry.session == session && entry.origin.is_some_and(|origin| origin.conn != conn);
+        self.log.iter().rev().find(is_other).map(|entry| entry.zxid)
     }
 
     /// Whether it takes requests.

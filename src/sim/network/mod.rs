@@ -154,6 +154,11 @@ impl Network {
         self.with(|net, now| net.heal(links, processes, now));
     }
 
+    /// Forgets the faults of requests that have not come.
+    pub(crate) fn inject_no_more(&self) {
+        self.with(|net, _| net.rules.clear());
+    }
+
     pub(crate) fn name_service(&self, how: NameService) {
         self.say(&format!("name service {how:?}"));
         self.with(|net, _| {

@@ -43,7 +43,7 @@ pub(super) struct Net {
     by_id: BTreeMap<ConnId, usize>,
     queue: BTreeMap<(u64, u64), Delivery>,
     sent: u64,
-    rules: Vec<Rule>,
+    pub(super) rules: Vec<Rule>,
     pub(super) names: NameService,
     pub(super) counts: Counts,
     is_over: bool,

@@ -199,7 +199,7 @@ impl<'a> Director<'a> {
                 let times = (*process, now, now + *lasts);
                 let sleeps = matches!(fault, Fault::MachineSleeps { .. });
                 self.notes.sample();
-                self.notes.facts(|facts| if sleeps { &mut facts.asleep } else { &mut facts.paused }.push(times));
+                self.notes.facts(|facts| facts.paused.push(times));
                 if sleeps {
                     self.processes[*process].machine_sleeps(*lasts);
                 } else {
@@ -309,6 +309,7 @@ impl<'a> Director<'a> {
         for ((_, number), fault) in std::mem::take(&mut self.ends) {
             self.end(number, &fault);
         }
+        self.world.network().inject_no_more();
         let now = self.world.now();
         self.notes.facts(|facts| {
             for times in [&mut facts.isolated, &mut facts.servers_paused, &mut facts.lowered] {

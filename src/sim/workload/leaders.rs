@@ -54,7 +54,6 @@ impl Terms {
                 process: &self.user.shared.process,
                 client: self.client,
                 needs_quorum: self.user.shared.own().needs_quorum,
-                most: None,
                 writer: None,
                 listens: false,
             };

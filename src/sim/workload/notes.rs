@@ -49,8 +49,7 @@ impl Open {
     fn until(&self) -> Option<At> {
         let until = self.session.valid_until()?;
         let until = self.process.true_time(self.most.map_or(until, |most| most.min(until)));
-        // The clock of a machine that sleeps shows no time at all.
-        Some(until).filter(|until| *until < Duration::from_secs(1 << 30))
+        Some(until)
     }
 }
 
@@ -62,8 +61,6 @@ pub(crate) struct Grant<'a> {
     pub(crate) process: &'a Process,
     pub(crate) client: u64,
     pub(crate) needs_quorum: bool,
-    /// For how long it is held at most.
-    pub(crate) most: Option<Duration>,
     pub(crate) writer: Option<String>,
     pub(crate) listens: bool,
 }
@@ -96,7 +93,7 @@ impl Notes {
     pub(crate) fn granted(&self, hold: &Hold, grant: &Grant<'_>) -> usize {
         let node = hold.node();
         let (until, token) = (hold.valid_until(), hold.fencing_token());
-        let most = grant.most.and_then(|most| grant.process.now().checked_add(most));
+        let most = node.ends_at();
         let (session, znode) = (node.session().clone(), node.path().as_str().to_owned());
         let until = grant.process.true_time(until);
         let at = self.world.now();
@@ -139,10 +136,12 @@ impl Notes {
     }
 
     /// A process closes a client under its users.
-    pub(crate) fn client_closes(&self, process: usize, client: u64) {
+    pub(crate) fn client_closes(&self, process: usize, client: u64, session: i64) {
         let at = self.world.now();
         let mut state = self.state();
         let State { history, open, .. } = &mut *state;
+        // What another thread is granted just now is over as it returns.
+        history.facts.closed.entry(session).or_insert(at);
         open.retain(|open| {
             let Some(claim) = history.claims.get_mut(open.claim) else { return false };
             if claim.by.process != process || open.client != client {

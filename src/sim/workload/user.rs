@@ -200,11 +200,7 @@ impl User {
         }
     }
 
-    fn grant<'a>(&'a self, objects: &Objects, (place, is_reader): (usize, bool), way: Way) -> Grant<'a> {
-        let most = match way {
-            Way::Bounded(_, most) if self.cached(place).is_empty() => Some(most),
-            _ => None,
-        };
+    fn grant<'a>(&'a self, objects: &Objects, (place, is_reader): (usize, bool)) -> Grant<'a> {
         Grant {
             place,
             by: self.by,
@@ -212,7 +208,6 @@ impl User {
             process: &self.shared.process,
             client: objects.number,
             needs_quorum: self.shared.own().needs_quorum,
-            most,
             writer: None,
             listens: false,
         }
@@ -221,7 +216,7 @@ impl User {
     fn lock(&self, (place, is_reader): (usize, bool), way: Way, time: Duration, with: With) {
         let objects = self.shared.objects();
         let Some(lock) = objects.locks[place].lock(is_reader) else { return };
-        let grant = self.grant(&objects, (place, is_reader), way);
+        let grant = self.grant(&objects, (place, is_reader));
         match with {
             With::Guard | With::Listener | With::Write => {
                 let Some(guard) = self.acquire((place, "lock"), way, |options| lock.guarded(options)) else { return };
@@ -289,7 +284,7 @@ impl User {
         let got = self
             .acquire((place, "downgrade"), Way::Wait, |options| crate::InterProcessLock::acquire_holds(read, options));
         let node = writer.first().map(|(_, hold)| hold.node().path().as_str().to_owned());
-        let grant = Grant { writer: node, ..self.grant(objects, (place, true), Way::Wait) };
+        let grant = Grant { writer: node, ..self.grant(objects, (place, true)) };
         let holds = got.unwrap_or_default();
         let reader: Vec<_> = holds.iter().map(|hold| (self.shared.notes.granted(hold, &grant), hold.clone())).collect();
         self.hold(&writer, time / 2);
@@ -308,7 +303,7 @@ impl User {
         if leases.len() != count {
             self.shared.notes.broken("too few leases", format!("{:?}: {} of {count}", self.by, leases.len()));
         }
-        let grant = self.grant(&objects, (place, false), way);
+        let grant = self.grant(&objects, (place, false));
         let claims: Vec<(usize, Hold)> =
             leases.iter().map(|lease| (self.shared.notes.granted(lease, &grant), (**lease).clone())).collect();
         self.hold(&claims, time);
@@ -327,7 +322,7 @@ impl User {
             .iter()
             .zip(places)
             .map(|(hold, place)| {
-                let grant = self.grant(&objects, (*place, false), way);
+                let grant = self.grant(&objects, (*place, false));
                 (self.shared.notes.granted(hold, &grant), hold.clone())
             })
             .collect();
@@ -435,7 +430,7 @@ impl User {
         let number = shared.clients.fetch_add(1, Ordering::SeqCst) + 1;
         let Ok(new) = Objects::new(&shared.plan, shared.own(), &shared.process, number) else { return };
         let before = std::mem::replace(&mut *shared.objects.lock(), Arc::new(new));
-        shared.notes.client_closes(shared.number, before.number);
+        shared.notes.client_closes(shared.number, before.number, before.client.session_id());
         before.client.close();
         shared.notes.count("clients closed");
     }

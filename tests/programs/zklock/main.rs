@@ -35,6 +35,7 @@ mod slow {
 use std::{
     ffi::OsStr,
     io::{BufRead, BufReader},
+    os::unix::process::ExitStatusExt,
     process::{Child, ChildStdout, Command, Output, Stdio},
     time::{Duration, Instant},
 };
@@ -132,7 +133,9 @@ impl Running {
     }
 
     fn status(&mut self) -> i32 {
-        self.child.wait().unwrap().code().unwrap()
+        let status = self.child.wait().unwrap();
+        // A machine that keeps it from running up to the end of its lock has it ended by its fence.
+        if status.signal() == Some(Signal::SIGKILL as i32) { LOST } else { status.code().unwrap() }
     }
 
     /// That it ends by itself.

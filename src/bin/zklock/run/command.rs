@@ -7,7 +7,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, never, select, tick, unbounded};
-use curator_locks::CuratorFramework;
+use curator_locks::{CuratorFramework, SelfFence};
 use nix::{
     errno::Errno,
     sys::{
@@ -19,7 +19,7 @@ use nix::{
 
 use super::{
     child,
-    clock::{self, Clocks, Limits},
+    clock::{self, Limits},
     family::{self, Family},
     hold::Held,
     signals::{NOT_SUSPENDED, Signals, ends},
@@ -52,14 +52,13 @@ pub(super) fn supervise(
     asked: &Receiver<String>,
     args: &Run,
     signals: &Signals,
-    mut clocks: Clocks,
 ) -> Result<Ended> {
     let timeout = client.session_timeout();
     let limits = Limits::of(timeout);
     let lost = || Failure { status: LOST, text: "the lock was lost before the command could run".to_owned() };
     signals.ignore_stops()?;
     // If the machine has slept while the lock was awaited, only a later heartbeat tells for how long it is held.
-    while clocks.end(valid_until(held).ok_or_else(lost)?) <= clock::now() + limits.term {
+    while valid_until(held).ok_or_else(lost)? <= clock::now() + limits.term {
         if let Some(signal) = signals.receiver().recv_timeout(timeout / LOOKS).ok().filter(|signal| ends(*signal)) {
             return Err(Failure::ended_by(signal));
         }
@@ -75,10 +74,14 @@ pub(super) fn supervise(
     let variables = variables(client, held);
     let of = |name| variables.iter().find(|(variable, _)| *variable == name).map_or("", |(_, value)| value.as_str());
     let (session, node) = (of(family::SESSION), of(family::NODE));
-    let mut watchdog = Watchdog::start(timeout, session, node, clocks).map_err(cannot("start the watchdog"))?;
+    let mut watchdog = Watchdog::start(timeout, session, node).map_err(cannot("start the watchdog"))?;
+    let fences = held.self_fence();
+    if !fences.is_empty() {
+        watchdog.parent_is_fenced();
+    }
     let started = valid_until(held).ok_or_else(lost).and_then(|until| {
-        let until = watchdog.allow_until(until).saturating_sub(limits.kill);
-        child::start(until, &args.command, &variables).map_err(cannot("start the command"))
+        watchdog.allow_until(until);
+        child::start(until.saturating_sub(limits.kill), &args.command, &variables).map_err(cannot("start the command"))
     });
     let mut started = match started {
         Ok(started) => started,
@@ -98,6 +101,7 @@ pub(super) fn supervise(
         watchdog,
         command,
         family,
+        fences,
         limits,
         terminal,
         wants_terminal: false,
@@ -127,7 +131,11 @@ pub(super) fn supervise(
                 watch.pass_on(signal.ok().and_then(|signal| Signal::try_from(signal).ok()));
             },
             recv(words) -> word => match word {
-                Ok(()) => watch.was_ended = true,
+                Ok(()) => {
+                    watch.was_ended = true;
+                    // Soon: its own fence goes off when no time is left.
+                    watch.look();
+                }
                 Err(_) => {
                     words = never();
                     watch.is_alone();
@@ -149,6 +157,7 @@ struct RunningCommand<'a> {
     watchdog: Watchdog,
     command: Pid,
     family: Family,
+    fences: Vec<SelfFence>,
     limits: Limits,
     terminal: Terminal,
     /// Whether the command is stopped until it gets the terminal.
@@ -214,14 +223,16 @@ impl RunningCommand<'_> {
         self.lend();
         let until = valid_until(self.held);
         match until {
-            Some(until) => _ = self.watchdog.allow_until(until),
+            Some(until) => self.watchdog.allow_until(until),
             None => self.watchdog.end_now(),
         }
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = until.map(|until| until.saturating_sub(clock::now()));
         // The watchdog has done it, unless the watchdog was stopped.
         if left.is_none_or(|left| left < self.limits.kill) {
             self.was_ended = true;
             self.family.signal(Signal::SIGKILL);
+            // Nothing is left that this process would have to die for.
+            self.fences.clear();
         }
     }
 
@@ -250,18 +261,21 @@ impl RunningCommand<'_> {
 
     /// The exit status if it is not the command's.
     fn finish(self) -> Option<u8> {
-        drop(self.terminal);
+        drop((self.fences, self.terminal));
         // A command that ends by itself in time has not been ended. All this before the lock is given back.
         let was_ended = self.watchdog.finish() || self.was_ended || valid_until(self.held).is_none();
         was_ended.then_some(LOST).or(self.has_failed.then_some(FAILED))
     }
 }
 
-/// The lock is held as long as each of its parts is; `None`: it is lost.
-fn valid_until(held: &Held) -> Option<Instant> {
+/// The end of the lock by the watchdog's clock: it is held as long as each of its parts is. `None`: it is lost.
+fn valid_until(held: &Held) -> Option<Duration> {
+    // Read first: after a pause or a sleep in between the end comes early, and never late.
+    let (now, instant) = (clock::now(), Instant::now());
     let holds = held.holds();
     let is_lost = holds.iter().any(|hold| hold.is_lost());
-    holds.iter().map(|hold| hold.valid_until()).min().filter(|_| !is_lost)
+    let left = holds.iter().map(|hold| hold.valid_until().saturating_duration_since(instant)).min();
+    left.filter(|_| !is_lost).map(|left| now + left)
 }
 
 fn variables(client: &CuratorFramework, held: &Held) -> [(&'static str, String); 4] {

@@ -1,12 +1,12 @@
 //! The lock of the command line, whatever its kind.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use curator_locks::{
     AcquireOptions, CuratorFramework, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
     InterProcessReadWriteLock, InterProcessSemaphoreV2, InterProcessUnfairMutex, Lease, MultiLockGuard, Result,
-    RevocationRequest,
+    RevocationRequest, SelfFence,
 };
 
 use crate::args::{Kind, Run};
@@ -110,6 +110,13 @@ impl Held {
             Held::All(guard) => guard.holds().iter().collect(),
             Held::Lease(lease) => vec![lease],
         }
+    }
+
+    /// Has the kernel end this process once the lock may be another's, and the command with it: the last resort, where both
+    /// this process and its watchdog are stopped. Only Linux can.
+    pub(super) fn self_fence(&self) -> Vec<SelfFence> {
+        let fences: Result<_> = self.holds().iter().map(|hold| hold.self_fence(Duration::ZERO)).collect();
+        fences.inspect_err(|error| log::debug!("without a fence: {error}")).unwrap_or_default()
     }
 
     pub(super) fn release(self) -> Result<()> {

@@ -57,8 +57,6 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     let locks = Locks::new(&client, args)?;
     let least = clock::Limits::least(client.session_timeout());
     let options = AcquireOptions::new().cancel_token(&signals.ending).min_validity(least);
-    // The hold's state is asked for later.
-    let clocks = clock::Clocks::new(client.session_timeout());
     let line = waiting::Line::begin(&client, args, locks.paths.clone());
     let acquired = acquire(&locks, args, begun, &options);
     drop(line);
@@ -71,7 +69,7 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     };
     let held = held.inspect_err(|_| client.close())?;
     let since = Instant::now();
-    let ended = command::supervise(&client, &held, &locks.asked, args, &signals, clocks);
+    let ended = command::supervise(&client, &held, &locks.asked, args, &signals);
     if let (Some(at_least), Ok(Ended { is_interrupted: false, .. })) = (args.at_least, &ended) {
         keep(&held, at_least.saturating_sub(since.elapsed()), signals.receiver());
     }

@@ -11,7 +11,7 @@ use std::{
     process::{Child, ChildStdin, ExitCode, Stdio},
     sync::{Arc, atomic::AtomicBool},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -25,7 +25,7 @@ use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SI
 
 use super::{
     child::this_program,
-    clock::{self, Clocks, Limits},
+    clock::{self, Limits},
     family::{self, Family},
 };
 use crate::{failure::FAILED, voice};
@@ -33,8 +33,13 @@ use crate::{failure::FAILED, voice};
 /// The first argument that means: be the watchdog.
 pub(crate) const WATCH: &str = "__watch";
 
-/// No sleep is longer: after one of the machine's the time is up at once.
+/// No sleep is longer: after one of the machine's the time is up at once. A parent with a fence ends by it then, which wakes this
+/// process: with one it sleeps for as long as it has nothing to do.
 const LONGEST_SLEEP: Duration = Duration::from_millis(250);
+const LONGEST_WITH_A_FENCE: Duration = Duration::from_secs(24 * 3600);
+
+/// Two looks at the clocks differ by less.
+const LEAST_CHANGE: Duration = Duration::from_millis(1);
 
 /// How long it hears nothing before it acts. A watchdog that was stopped first reads the orders that came meanwhile:
 /// that the lock is held for longer, or that the command has ended.
@@ -56,13 +61,12 @@ pub(super) struct Watchdog {
     pipe: Option<(ChildStdin, Receiver<String>)>,
     /// A message each time that it ends the command; closed once it is gone.
     words: Receiver<()>,
-    clocks: Clocks,
     last: Option<Duration>,
 }
 
 impl Watchdog {
-    /// Starts one, for the processes of the hold of this session at this znode, by clocks seen before it was acquired.
-    pub(super) fn start(session_timeout: Duration, session: &str, node: &str, clocks: Clocks) -> io::Result<Watchdog> {
+    /// Starts one, for the processes of the hold of this session at this znode.
+    pub(super) fn start(session_timeout: Duration, session: &str, node: &str) -> io::Result<Watchdog> {
         let mut command = this_program();
         command.arg(WATCH).arg(session_timeout.as_millis().to_string()).args([session, node]);
         // A process under the hold of another zklock, with its marks, may be killed; the watchdog has to outlive that.
@@ -82,7 +86,7 @@ impl Watchdog {
                 let _ = sender.send(());
             }
         })?;
-        Ok(Watchdog { child, orders, pipe, words, clocks, last: None })
+        Ok(Watchdog { child, orders, pipe, words, last: None })
     }
 
     pub(super) fn words(&self) -> &Receiver<()> {
@@ -98,13 +102,17 @@ impl Watchdog {
         let _ = thread::Builder::new().name("orders".into()).spawn(write);
     }
 
-    /// The lock is held up to then. Returns that moment by the watchdog's clock.
-    pub(super) fn allow_until(&mut self, until: Instant) -> Duration {
-        let end = self.clocks.end(until);
-        if self.last.replace(end) != Some(end) {
+    /// The lock is held up to then, by the watchdog's clock.
+    pub(super) fn allow_until(&mut self, end: Duration) {
+        if self.last.is_none_or(|last| last.abs_diff(end) >= LEAST_CHANGE) {
+            self.last = Some(end);
             self.order(&format!("until {}", end.as_nanos()));
         }
-        end
+    }
+
+    /// The kernel ends the parent before the lock may be another's.
+    pub(super) fn parent_is_fenced(&mut self) {
+        self.order("fenced");
     }
 
     /// The lock is lost.
@@ -148,7 +156,7 @@ pub(crate) fn watch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
     tell("ready");
     let (limits, family) = (Limits::of(timeout), Family::new(&session, &node));
-    WatchdogProcess { limits, family, until: None, has_warned: false }.run();
+    WatchdogProcess { limits, family, until: None, has_warned: false, longest_sleep: LONGEST_SLEEP }.run();
     voice::finish();
     ExitCode::SUCCESS
 }
@@ -159,6 +167,7 @@ struct WatchdogProcess {
     /// The end of the hold, by the clock that runs while the machine sleeps.
     until: Option<Duration>,
     has_warned: bool,
+    longest_sleep: Duration,
 }
 
 /// The parent's orders, read by the thread that acts on them: a watchdog that was stopped has read all of them before
@@ -203,9 +212,10 @@ impl WatchdogProcess {
         let mut orders = Orders(String::new());
         loop {
             let next = self.left().saturating_sub(if self.has_warned { self.limits.kill } else { self.limits.term });
-            match orders.read(next.clamp(JUST_READ, LONGEST_SLEEP)) {
+            match orders.read(next.clamp(JUST_READ, self.longest_sleep)) {
                 Ok(Some(order)) => match order.split_once(' ').unwrap_or((&order, "")) {
                     ("done", _) => return,
+                    ("fenced", _) => self.longest_sleep = LONGEST_WITH_A_FENCE,
                     ("end", _) => return self.kill("the lock is lost: the command is killed"),
                     ("group", group) => self.family.set_group(group.parse().unwrap_or_default()),
                     ("until", nanos) => {

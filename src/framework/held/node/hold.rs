@@ -1,7 +1,7 @@
 //! One hold of a znode: its length, its limits, its release.
 
 use std::{
-    fmt, mem,
+    fmt, io, mem,
     sync::{Arc, Weak, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -12,7 +12,13 @@ use crate::{
     error::LostReason,
     framework::{
         events::event::Event,
-        held::{FAR, certainty::Evidence, changes::HoldState},
+        held::{
+            FAR,
+            certainty::Evidence,
+            changes::HoldState,
+            fence::{self, FenceId},
+            subscribers::is_within,
+        },
     },
     session::api::Session,
 };
@@ -156,6 +162,12 @@ impl HeldNode {
         self.certain_until(inner).unwrap_or(self.since)
     }
 
+    /// The moment at which its holder's own limit ends it.
+    #[cfg(test)]
+    pub(crate) fn ends_at(&self) -> Option<Instant> {
+        self.inner.lock().ends_at
+    }
+
     /// The client's knowledge of this hold and its znode.
     pub(crate) fn evidence(&self) -> Evidence {
         let of_znode = self.znode.evidence();
@@ -173,6 +185,35 @@ impl HeldNode {
     pub(super) fn certain_until(&self, inner: &HoldParts) -> Option<Instant> {
         let valid_until = self.znode.session.valid_until()?;
         Some(inner.ends_at.map_or(valid_until, |end| end.min(valid_until)))
+    }
+
+    /// Has the process end this margin before the hold may be another's, unless it is released before. `None`: the hold is
+    /// certain for no longer than that.
+    pub(crate) fn arm_fence(self: &Arc<Self>, margin: Duration) -> io::Result<Option<FenceId>> {
+        fence::begin()?;
+        let mut inner = self.inner.lock();
+        let (now, state, until) = (clock::now(), self.state_in(&inner, clock::now()), self.valid_until_in(&inner));
+        if is_within(margin, state, until.saturating_duration_since(now)) {
+            return Ok(None);
+        }
+        inner.is_fenced = true;
+        let hold = Arc::downgrade(self);
+        let prove = Arc::new(move || hold.upgrade().map(|hold| (hold.proved_until(), hold.session().timeout())));
+        let (id, is_set) = fence::arm(Arc::as_ptr(self).addr(), prove, margin, until, self.session().timeout());
+        drop(inner);
+        fence::wait(is_set).inspect_err(|_| fence::disarm(&[id]))?;
+        Ok(Some(id))
+    }
+
+    /// The moment up to which heartbeats have proved it, for its fence. `None`: nothing has proved it again.
+    fn proved_until(&self) -> Option<Instant> {
+        let inner = self.inner.lock();
+        match self.lost_in(&inner) {
+            // The holder's own doing.
+            Some(LostReason::ClientClosed) => Some(clock::now() + FAR),
+            Some(_) => None,
+            None => self.certain_until(&inner),
+        }
     }
 
     pub(crate) fn state(&self, now: Instant) -> HoldState {

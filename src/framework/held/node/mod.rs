@@ -160,6 +160,8 @@ struct HoldParts {
     warns_after: Option<Duration>,
     /// Whether it is among those holds of its znode that need looks.
     is_attended: bool,
+    /// Whether a fence was ever armed for it.
+    is_fenced: bool,
     /// Whether it was released while other holds of its znode were not.
     has_left_others: bool,
 }

@@ -1,7 +1,7 @@
 //! Tells of a hold's changes, and says when the client's thread has to look for them.
 
 use std::{
-    mem,
+    mem, ptr,
     sync::{Arc, Weak, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -20,6 +20,7 @@ use crate::{
         held::{
             WATCH_AFTER,
             changes::{DeadlineEvent, HoldState, StateChanges},
+            fence,
             subscribers::{Subscriber, is_within, warning},
         },
     },
@@ -233,7 +234,11 @@ impl HeldNode {
         // The hold is over, so the time is irrelevant.
         let subscribers = if inner.subscribers.is_empty() { Vec::new() } else { self.tell_in(&mut inner, self.since) };
         let (is_attended, give_back) = (mem::take(&mut inner.is_attended), inner.give_back.take());
+        let is_fenced = mem::take(&mut inner.is_fenced);
         drop_unlocked(inner, (subscribers, give_back));
+        if is_fenced {
+            fence::disarm_all(ptr::from_ref(self).addr());
+        }
         if is_attended {
             self.znode.attend_no_more(self);
         }

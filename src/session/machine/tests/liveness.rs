@@ -175,6 +175,22 @@ fn a_timeout_that_a_reconnect_lowers_is_followed_whatever_counts_as_a_proof() {
 }
 
 #[test]
+fn a_reconnect_raises_no_timeout_above_the_one_that_the_session_was_made_with() {
+    let mut rig = Rig::new();
+    rig.handshake(ConnectResponse { timeout_ms: 2000, ..response(ID) }).unwrap();
+    rig.disconnect();
+    assert_eq!(rig.machine.connect_request().timeout_ms, 2000);
+    rig.handshake(response(ID)).unwrap();
+    assert_eq!(rig.machine.timeout(), Duration::from_secs(2));
+    assert_eq!(rig.machine.valid_until(), Some(rig.now + Duration::from_millis(1900)));
+    rig.disconnect();
+    rig.handshake(ConnectResponse { timeout_ms: 1000, ..response(ID) }).unwrap();
+    assert_eq!(rig.machine.timeout(), Duration::from_secs(1));
+    rig.disconnect();
+    assert_eq!(rig.machine.connect_request().timeout_ms, 2000);
+}
+
+#[test]
 fn two_thirds_of_silence_are_the_end_of_a_connection() {
     let mut rig = Rig::connected();
     assert!(rig.timer_at(rig.now + T / 3));

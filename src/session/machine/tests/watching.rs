@@ -349,6 +349,24 @@ fn set_watches_refused_ends_the_connection_and_is_tried_again() {
 }
 
 #[test]
+fn set_watches_that_is_not_answered_before_what_came_after_ends_the_connection() {
+    let mut rig = Rig::connected();
+    rig.watch(&get_data("/a"), 1);
+    rig.disconnect();
+    rig.connect();
+    rig.submit(&sync("/"), 2);
+    let xid = rig.written()[1].xid;
+    assert!(rig.receive(&server::reply(xid, 1, 0, b"\0\0\0\x01/")).is_err());
+    rig.disconnect();
+    rig.connect();
+    assert_eq!(ops(&rig.written()), [server::SET_WATCHES]);
+    rig.submit(&sync("/"), 3);
+    let xid = rig.written()[0].xid;
+    rig.receive(&server::reply(XID_SET_WATCHES, 1, 0, b"")).unwrap();
+    rig.receive(&server::reply(xid, 1, 0, b"\0\0\0\x01/")).unwrap();
+}
+
+#[test]
 fn a_watch_given_up_without_a_connection_leaves_nothing_to_do() {
     let mut rig = Rig::connected();
     let ticket = rig.watch(&get_data("/a"), 1);

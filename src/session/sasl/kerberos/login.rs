@@ -63,7 +63,7 @@ impl Authenticator for Login {
         let gone = || Failure::NotNow("Kerberos: the thread that gets tickets has ended".to_owned());
         self.thread()?.send(Wanted { host: host.to_owned(), deadline, begun: sender }).map_err(|_| gone())?;
         loop {
-            match begun.recv_deadline(deadline.min(clock::now() + LOOK)) {
+            match begun.recv_timeout(clock::until(deadline).min(LOOK)) {
                 Ok(begun) => return begun.map(|(mechanism, token)| (Box::new(mechanism) as _, token)),
                 Err(RecvTimeoutError::Disconnected) => return Err(gone()),
                 Err(RecvTimeoutError::Timeout) if clock::now() >= deadline || is_over() => {
@@ -88,7 +88,7 @@ impl Tickets {
     fn run(mut self, wanted: &Receiver<Wanted>) {
         loop {
             let next = match self.renew_at {
-                Some(at) => wanted.recv_deadline(at),
+                Some(at) => wanted.recv_timeout(clock::until(at)),
                 None => wanted.recv().map_err(RecvTimeoutError::from),
             };
             match next {

@@ -43,7 +43,7 @@ fn first_line(from: impl io::Read) -> String {
 }
 
 /// The watchdog of a `zklock run`.
-fn watchdog_of(run: &Running) -> Pid {
+pub(super) fn watchdog_of(run: &Running) -> Pid {
     let parent = format!(" {} ", run.child.id());
     let mut found = None;
     eventually("there is a watchdog", || {

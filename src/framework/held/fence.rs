@@ -1,0 +1,254 @@
+//! Self-fencing: the kernel ends this process before a hold that asks for it can be another's.
+//!
+//! A timer of the system is set for the earliest moment that a fence asks for, over all clients of the process, and moved on
+//! as heartbeats prove that the holds last. One thread does that, since such a timer cannot be handed to another one; the
+//! threads that arm a fence or take it away only note it, unless the timer has to be set for an earlier moment. So the timer stays
+//! for [`LINGER`] once the last fence is gone: short holds one after the other wake nobody.
+
+use std::{
+    collections::BTreeMap,
+    io, mem,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::base::{
+    channel::{Receiver, Sender, bounded},
+    clock,
+    panics::caught,
+    sync::Mutex,
+    threads::{Thread, current, park, park_timeout, start},
+    timer::DeathTimer,
+    unlocked::drop_unlocked,
+};
+
+/// How soon the thread looks again after fences have come or gone.
+const LINGER: Duration = Duration::from_millis(10);
+
+/// A fence that goes so short before its moment waits until the timer is set anew.
+const NEAR: Duration = Duration::from_millis(100);
+
+/// How often in a session timeout the thread looks for new proofs.
+const LOOKS: u32 = 20;
+
+static FENCES: Mutex<Fences> = Mutex::new(Fences {
+    armed: BTreeMap::new(),
+    last: 0,
+    set: [None; 2],
+    thread: None,
+    is_started: false,
+    sleeps: Duration::MAX,
+    has_changed: false,
+    waiting: Vec::new(),
+});
+
+/// A fence, by the address of its hold and a number.
+pub(crate) type FenceId = (usize, u64);
+
+struct Fences {
+    armed: BTreeMap<FenceId, Armed>,
+    last: u64,
+    /// For when the timer is set that kills, and that which aborts.
+    set: [Option<Instant>; 2],
+    thread: Option<Thread>,
+    is_started: bool,
+    /// How long the thread sleeps at most.
+    sleeps: Duration,
+    /// Fences have come or gone since the thread's last look.
+    has_changed: bool,
+    /// They wait until the timers are set.
+    waiting: Vec<Sender<io::Result<()>>>,
+}
+
+/// For how long a hold is proved, and the session timeout. `None`: the hold is gone.
+pub(super) type Prove = Arc<dyn Fn() -> Option<(Option<Instant>, Duration)> + Send + Sync>;
+
+struct Armed {
+    prove: Prove,
+    margin: Duration,
+    at: Instant,
+    aborts: bool,
+}
+
+/// The answer that the timers are set; `None`: there is nothing to wait for.
+pub(super) type IsSet = Option<Receiver<io::Result<()>>>;
+
+pub(super) fn wait(is_set: IsSet) -> io::Result<()> {
+    is_set.map_or(Ok(()), |is_set| is_set.recv().unwrap_or_else(|_| Err(io::Error::other("no thread sets the timer"))))
+}
+
+/// Arms a fence for the hold at this address, which `prove` must keep from being another one's. It is certain until then.
+pub(super) fn arm(
+    address: usize,
+    prove: Prove,
+    margin: Duration,
+    until: Instant,
+    timeout: Duration,
+) -> (FenceId, IsSet) {
+    let mut fences = FENCES.lock();
+    fences.last += 1;
+    let (id, at) = ((address, fences.last), moment(until, margin));
+    fences.armed.insert(id, Armed { prove, margin, at, aborts: false });
+    fences.has_changed = true;
+    let is_set = fences.awaits(false, at);
+    if is_set.is_none() && fences.sleeps > timeout / LOOKS {
+        fences.wake();
+    }
+    (id, is_set)
+}
+
+/// Lets the process end by SIGABRT for these.
+pub(crate) fn abort(ids: &[FenceId]) -> io::Result<()> {
+    let mut fences = FENCES.lock();
+    let mut at = None;
+    for id in ids {
+        let Some(armed) = fences.armed.get_mut(id) else { continue };
+        armed.aborts = true;
+        at = at.into_iter().chain([armed.at]).min();
+    }
+    fences.has_changed = true;
+    // The other timer must not stay set for these.
+    fences.wake();
+    let is_set = at.and_then(|at| fences.awaits(true, at));
+    drop(fences);
+    wait(is_set)
+}
+
+pub(crate) fn disarm(ids: &[FenceId]) {
+    let mut fences = FENCES.lock();
+    let gone: Vec<Armed> = ids.iter().filter_map(|id| fences.armed.remove(id)).collect();
+    let is_set = gone.iter().map(|armed| armed.at).min().and_then(|first| fences.gone(first));
+    drop_unlocked(fences, gone);
+    if let Some(is_set) = is_set {
+        // Not for longer: the process has ended by then, or will not.
+        let _ = is_set.recv_timeout(NEAR);
+    }
+}
+
+/// Takes all fences of a hold away.
+pub(super) fn disarm_all(address: usize) {
+    let of_hold = (address, 0)..=(address, u64::MAX);
+    let ids: Vec<FenceId> = FENCES.lock().armed.range(of_hold).map(|(id, _)| *id).collect();
+    disarm(&ids);
+}
+
+fn moment(valid_until: Instant, margin: Duration) -> Instant {
+    valid_until.checked_sub(margin).unwrap_or(valid_until)
+}
+
+/// Starts the thread that has the timers, once.
+pub(super) fn begin() -> io::Result<()> {
+    if mem::replace(&mut FENCES.lock().is_started, true) {
+        return Ok(());
+    }
+    start("curator-fence", || {
+        FENCES.lock().thread = Some(current());
+        let mut timers = [None, None];
+        loop {
+            match look(&mut timers) {
+                Some(time) => park_timeout(time),
+                None => park(),
+            }
+        }
+    })
+    .inspect_err(|_| {
+        let mut fences = FENCES.lock();
+        fences.is_started = false;
+        fences.waiting.clear();
+    })
+}
+
+/// Moves the timers on. Returns for how long they stay right.
+fn look(timers: &mut [Option<DeathTimer>; 2]) -> Option<Duration> {
+    let armed: Vec<_> = FENCES.lock().armed.iter().map(|(id, armed)| (*id, armed.prove.clone())).collect();
+    // A session may be the caller's own code. If it panics nothing is proved.
+    let prove = |prove: &Prove| caught("a look at a fenced hold", || prove()).unwrap_or(Some((None, NEAR)));
+    let proved: Vec<_> = armed.iter().map(|(id, its)| (*id, prove(its))).collect();
+    let pace = proved.iter().filter_map(|(_, proof)| Some(proof.as_ref()?.1 / LOOKS)).min();
+    let mut fences = FENCES.lock();
+    let mut gone = Vec::new();
+    for (id, proof) in proved {
+        match (proof, fences.armed.get_mut(&id)) {
+            (Some((Some(until), _)), Some(armed)) => armed.at = moment(until, armed.margin),
+            (None, _) => gone.extend(fences.armed.remove(&id)),
+            _ => {}
+        }
+    }
+    let result = fences.set_timers(timers);
+    let sleeps = if mem::take(&mut fences.has_changed) { Some(LINGER) } else { pace };
+    fences.sleeps = sleeps.unwrap_or(Duration::MAX);
+    let waiting = mem::take(&mut fences.waiting);
+    drop_unlocked(fences, (gone, armed));
+    for waiting in waiting {
+        let answer = match &result {
+            Ok(()) => Ok(()),
+            Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+        };
+        // It may have given up.
+        let _ = waiting.send(answer);
+    }
+    sleeps
+}
+
+impl Fences {
+    fn set_timers(&mut self, timers: &mut [Option<DeathTimer>; 2]) -> io::Result<()> {
+        let mut result = Ok(());
+        for ((timer, set), aborts) in timers.iter_mut().zip(&mut self.set).zip([false, true]) {
+            let fences = self.armed.values().filter(|armed| armed.aborts == aborts);
+            let at = fences.map(|armed| armed.at).min();
+            let lingers = at.is_none() && self.has_changed && set.is_some_and(|at| clock::until(at) > NEAR);
+            if lingers || at == *set {
+                continue;
+            }
+            match set_timer(timer, aborts, at) {
+                Ok(()) => *set = at,
+                Err(error) => result = Err(error),
+            }
+        }
+        result
+    }
+
+    /// Wakes the thread unless the timer is set for no later than that; the result tells when it is.
+    fn awaits(&mut self, aborts: bool, at: Instant) -> IsSet {
+        let [kill, abort] = self.set;
+        let set = if aborts { abort } else { kill };
+        if set.is_some_and(|set| set <= at) { None } else { Some(self.next_look()) }
+    }
+
+    /// Notes that fences have gone, the first of which was for then; the result tells when the process will not end for it.
+    fn gone(&mut self, first: Instant) -> Option<Receiver<io::Result<()>>> {
+        self.has_changed = true;
+        if clock::until(first) < NEAR {
+            return Some(self.next_look());
+        }
+        if self.sleeps > LINGER {
+            // It need not be woken again for the next one.
+            self.sleeps = LINGER;
+            self.wake();
+        }
+        None
+    }
+
+    /// Has the thread look now; the result tells when the timers are set.
+    fn next_look(&mut self) -> Receiver<io::Result<()>> {
+        let (sender, is_set) = bounded(1);
+        self.waiting.push(sender);
+        self.wake();
+        is_set
+    }
+
+    fn wake(&self) {
+        // A thread that is about to begin looks first.
+        if let Some(thread) = &self.thread {
+            thread.unpark();
+        }
+    }
+}
+
+fn set_timer(timer: &mut Option<DeathTimer>, aborts: bool, at: Option<Instant>) -> io::Result<()> {
+    match timer {
+        Some(timer) => timer.set(at),
+        None if at.is_none() => Ok(()),
+        None => timer.insert(DeathTimer::new(aborts)?).set(at),
+    }
+}
