@@ -62,7 +62,7 @@ fn connect_first(addresses: &[SocketAddr], limit: Duration) -> io::Result<TcpStr
             return Err(error.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into()));
         }
         let until = if waiting.len() == 0 { deadline } else { deadline.min(clock::now() + HEAD_START) };
-        match told.recv_deadline(until) {
+        match told.recv_timeout(clock::until(until)) {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(failed)) => {
                 error = Some(failed);
