@@ -361,6 +361,17 @@ pub trait Session: Send + Sync + 'static {
     /// Replaces the servers, from the next connection on. The session lives on if the new ones know it.
     fn update_hosts(&self, hosts: &ConnectString);
 
+    /// Finds the first of these lists of hosts and ports that names the server of the current connection, by the name or an
+    /// address by which it was reached, and tells its index: at once, or later from another thread. `None`, which is the
+    /// default: none of them. Without a connection it tells nothing.
+    fn locate(&self, lists: [Vec<(String, u16)>; 2], then: Box<dyn FnOnce(Option<usize>) + Send>) {
+        drop(lists);
+        then(None);
+    }
+
+    /// Leaves the current connection for another one, over which the session goes on. Does nothing by default.
+    fn reconnect(&self) {}
+
     /// Whether nothing runs for the session any more: it has ended, and was closed at the server or given up on.
     fn is_finished(&self) -> bool;
 

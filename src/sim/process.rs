@@ -94,6 +94,8 @@ impl Process {
                 .connection_timeout(Duration::from_secs(4))
                 .retry_policy(ExponentialBackoffRetry::new(Duration::from_millis(100), 3))
                 .lock_recheck_interval(None)
+                // The modelled servers stay where they are.
+                .ensemble_tracker(false)
                 .session_factory(Simulated(self.world.network()));
             let built = change(builder).build();
             let client = built.unwrap_or_else(|error| unreachable!("the client is well configured: {error}"));

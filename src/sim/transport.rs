@@ -14,6 +14,7 @@ use crate::{
     session::{
         api::{Session, SessionConfig, SessionFactory, SessionObserver},
         native::session::NativeSessions,
+        servers::handshakes::Handshakes,
         transport::{Connection, ReadHalf, Stream, Transport, WriteHalf},
     },
 };
@@ -42,15 +43,21 @@ impl Transport for Simulated {
         self.0.resolve(&*simulated()?, host)
     }
 
+    /// A run has few sessions, and shares nothing with others.
+    fn handshakes(&self) -> Option<&'static Handshakes> {
+        None
+    }
+
     fn connect(
         &self,
         _host: &str,
-        address: SocketAddr,
+        addresses: &[SocketAddr],
         limit: Duration,
         _is_over: &dyn Fn() -> bool,
     ) -> io::Result<Connection> {
         let limit = limit.clamp(Duration::from_millis(1), CONNECT_LIMIT);
-        let end = self.0.connect(&*simulated()?, address, limit)?;
+        let address = addresses.first().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let end = self.0.connect(&*simulated()?, *address, limit)?;
         let half = || Box::new(Half(end.clone()));
         Ok(Connection { reader: half(), writer: half(), stream: end })
     }

@@ -11,6 +11,7 @@ use super::{
     four_letter_word,
     port::ReservedPort,
     proxy::{FaultProxy, connection::Direction},
+    reconfiguration::reconfigure,
     server::TestingServer,
 };
 
@@ -48,6 +49,7 @@ const POLL: Duration = Duration::from_millis(20);
 pub struct TestingClusterBuilder {
     size: usize,
     observers: usize,
+    spares: usize,
     server: TestingServerBuilder,
     severable: bool,
 }
@@ -82,6 +84,13 @@ impl TestingClusterBuilder {
         self
     }
 
+    /// Lets the ensemble change while it runs, and prepares this many servers that do not belong to it yet: see
+    /// [`TestingCluster::reconfigure`]. Defaults to an ensemble that stays as it is.
+    pub fn spares(mut self, count: usize) -> Self {
+        self.spares = count;
+        self
+    }
+
     /// Lets the servers talk through proxies, for [`TestingCluster::sever`] and [`TestingCluster::isolate`]. Defaults
     /// to no.
     pub fn severable(mut self, on: bool) -> Self {
@@ -94,17 +103,28 @@ impl TestingClusterBuilder {
     /// # Errors
     /// As [`TestingServerBuilder::start`].
     pub fn start(self) -> Result<TestingCluster, TestingError> {
-        let size = self.size + self.observers;
+        let members = self.size + self.observers;
+        let size = members + self.spares;
+        let clients = (0..size).map(|_| ReservedPort::new()).collect::<io::Result<Vec<_>>>();
+        let clients = clients.map_err(TestingError::io("no free ports"))?;
         let peers = (0..size).map(|_| Ok([ReservedPort::new()?, ReservedPort::new()?])).collect::<io::Result<Vec<_>>>();
         let peers = peers.map_err(TestingError::io("no free ports"))?;
         let mut links = Vec::new();
-        let mut servers = Vec::new();
+        let mut builders = Vec::new();
         for index in 0..size {
             let mut builder = self.server.clone();
-            if index >= self.size {
+            if (self.size..members).contains(&index) {
                 builder = builder.property("peerType", "observer");
             }
-            for (other, peer) in peers.iter().enumerate() {
+            if self.spares > 0 {
+                let properties = [("reconfigEnabled", "true"), ("standaloneEnabled", "false"), ("skipACL", "yes")];
+                builder = properties.into_iter().fold(builder, |builder, (key, value)| builder.property(key, value));
+            }
+            for (other, (peer, client)) in peers.iter().zip(&clients).enumerate() {
+                // One that joins later knows those that were there, and itself.
+                if other >= members && other != index {
+                    continue;
+                }
                 let mut ports = peer.each_ref().map(ReservedPort::number);
                 if self.severable && other != index {
                     let [quorum, election] = peer.each_ref().map(|port| FaultProxy::start_opaque(port.address()));
@@ -112,21 +132,26 @@ impl TestingClusterBuilder {
                     ports = [link.quorum.port(), link.election.port()];
                     links.push(link);
                 }
-                let role = if other < self.size { "participant" } else { "observer" };
-                let address = format!("127.0.0.1:{}:{}:{role}", ports[0], ports[1]);
+                let role = if (self.size..members).contains(&other) { "observer" } else { "participant" };
+                let mut address = format!("127.0.0.1:{}:{}:{role}", ports[0], ports[1]);
+                if self.spares > 0 {
+                    address = format!("{address};{}", client.address());
+                }
                 builder = builder.property(format!("server.{}", other + 1), address);
             }
-            servers.push(prepare(builder, index)?);
+            builders.push(builder);
         }
-        let cluster = TestingCluster { servers, links, _peers: peers };
+        let servers = builders.into_iter().zip(clients).enumerate();
+        let servers =
+            servers.map(|(index, (builder, port))| prepare(builder, index, port)).collect::<Result<_, _>>()?;
+        let cluster = TestingCluster { servers, members, links, peers };
         cluster.restart_all()?;
         Ok(cluster)
     }
 }
 
 /// Writes the server's files, with its number among them.
-fn prepare(builder: TestingServerBuilder, index: usize) -> Result<TestingServer, TestingError> {
-    let port = ReservedPort::new().map_err(TestingError::io("no free port"))?;
+fn prepare(builder: TestingServerBuilder, index: usize, port: ReservedPort) -> Result<TestingServer, TestingError> {
     let server = TestingServer::prepare(builder, port)?;
     let number = server.data_directory().join("myid");
     fs::write(number, (index + 1).to_string()).map_err(TestingError::io("cannot write myid"))?;
@@ -161,9 +186,11 @@ struct QuorumLink {
 #[derive(Debug)]
 pub struct TestingCluster {
     servers: Vec<TestingServer>,
+    /// How many of them belong to the ensemble from the begin.
+    members: usize,
     links: Vec<QuorumLink>,
     /// The two ports of each server at which it meets the others, for its quorum and for elections.
-    _peers: Vec<[ReservedPort; 2]>,
+    peers: Vec<[ReservedPort; 2]>,
 }
 
 impl TestingCluster {
@@ -177,13 +204,13 @@ impl TestingCluster {
 
     /// Configures a cluster of this many servers before it is started.
     pub fn builder(size: usize) -> TestingClusterBuilder {
-        TestingClusterBuilder { size, observers: 0, server: TestingServer::builder(), severable: false }
+        TestingClusterBuilder { size, observers: 0, spares: 0, server: TestingServer::builder(), severable: false }
     }
 
-    /// The connect string for clients: all servers.
+    /// The connect string for clients: all servers that belong to the ensemble from the begin.
     #[must_use]
     pub fn connect_string(&self) -> String {
-        let servers: Vec<String> = self.servers.iter().map(TestingServer::connect_string).collect();
+        let servers: Vec<String> = self.first_members().iter().map(TestingServer::connect_string).collect();
         servers.join(",")
     }
 
@@ -192,6 +219,44 @@ impl TestingCluster {
     #[must_use]
     pub fn servers(&self) -> &[TestingServer] {
         &self.servers
+    }
+
+    fn first_members(&self) -> &[TestingServer] {
+        self.servers.get(..self.members).unwrap_or_default()
+    }
+
+    /// Starts the servers that are to join the ensemble, waits until they serve, and takes them in; those that leave it go
+    /// on to run, and to serve. Java: `ZooKeeperAdmin.reconfigure`.
+    ///
+    /// # Errors
+    /// If a server does not start, or [`TestingError::Refused`] if the ensemble does not change: it was built without
+    /// [`spares`](TestingClusterBuilder::spares), for instance.
+    ///
+    /// ```
+    /// use curator_locks::testing::TestingCluster;
+    ///
+    /// let cluster = TestingCluster::builder(3).spares(1).start()?;
+    /// cluster.reconfigure(&[3], &[0])?; // the fourth server in the place of the first
+    /// cluster.servers()[0].stop()?;
+    /// # Ok::<(), curator_locks::testing::TestingError>(())
+    /// ```
+    pub fn reconfigure(&self, joining: &[usize], leaving: &[usize]) -> Result<(), TestingError> {
+        let joining: Vec<_> = joining.iter().filter_map(|&index| Some((index, self.servers.get(index)?))).collect();
+        joining.iter().try_for_each(|(_, server)| server.launch())?;
+        joining.iter().try_for_each(|(_, server)| server.wait_until_serving(START_TIMEOUT))?;
+        let lines: Vec<String> = joining.iter().filter_map(|(index, server)| self.line(*index, server)).collect();
+        let numbers: Vec<String> = leaving.iter().map(|index| (index + 1).to_string()).collect();
+        let stays = |(index, server): &(usize, &TestingServer)| !leaving.contains(index) && server.is_running();
+        let Some((_, server)) = self.servers.iter().enumerate().find(stays) else {
+            return Err(TestingError::Refused("no server of the ensemble would be left".into()));
+        };
+        reconfigure(&server.connect_string(), &lines, &numbers)
+    }
+
+    /// What a server is to the others.
+    fn line(&self, index: usize, server: &TestingServer) -> Option<String> {
+        let [quorum, election] = self.peers.get(index)?.each_ref().map(ReservedPort::number);
+        Some(format!("server.{}=127.0.0.1:{quorum}:{election}:participant;{}", index + 1, server.address()))
     }
 
     /// Stops all servers; their data stays.
@@ -210,24 +275,25 @@ impl TestingCluster {
         self.servers.iter().try_for_each(TestingServer::kill)
     }
 
-    /// Stops all servers, starts them on the same ports and data, and waits until all of them serve.
+    /// Stops all servers, starts those that belong to the ensemble from the begin on the same ports and data, and waits until
+    /// they serve.
     ///
     /// # Errors
     /// If a process cannot be ended, or as [`TestingServerBuilder::start`].
     pub fn restart_all(&self) -> Result<(), TestingError> {
         self.stop_all()?;
-        self.servers.iter().try_for_each(TestingServer::launch)?;
+        self.first_members().iter().try_for_each(TestingServer::launch)?;
         self.wait_until_serving(START_TIMEOUT)
     }
 
-    /// Waits until all servers serve.
+    /// Waits until all servers serve that belong to the ensemble from the begin.
     ///
     /// # Errors
     /// If a server ends or does not serve in time, with the end of its log.
     pub fn wait_until_serving(&self, timeout: Duration) -> Result<(), TestingError> {
         let deadline = Instant::now() + timeout;
         let left = || deadline.saturating_duration_since(Instant::now());
-        self.servers.iter().try_for_each(|server| server.wait_until_serving(left()))
+        self.first_members().iter().try_for_each(|server| server.wait_until_serving(left()))
     }
 
     /// The index of the server that says it is the leader, if one does. A server that is paused says nothing.

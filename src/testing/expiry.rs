@@ -67,7 +67,7 @@ pub fn expire_session(connect_string: &str, session_id: i64, password: &[u8]) ->
     Err(TestingError::Timeout { what: format!("an answer of {servers}"), after: TIMEOUT })
 }
 
-fn connect(server: &str) -> Option<TcpStream> {
+pub(super) fn connect(server: &str) -> Option<TcpStream> {
     let server = if server.contains(':') { server.to_owned() } else { format!("{server}:2181") };
     let mut addresses = server.to_socket_addrs().ok()?;
     let stream = addresses.find_map(|address| TcpStream::connect_timeout(&address, ANSWER_TIMEOUT).ok())?;
@@ -92,7 +92,7 @@ fn close_session(mut stream: TcpStream, session_id: i64, password: &[u8]) -> io:
     if header.err == 0 { Ok(true) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
-fn read_frame(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+pub(super) fn read_frame(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
     let mut body = Vec::new();

@@ -24,6 +24,7 @@ mod kdc;
 mod port;
 mod process;
 mod proxy;
+mod reconfiguration;
 mod server;
 mod tls;
 

@@ -59,7 +59,8 @@ pub fn builder(server: &TestingServer, namespace: &str) -> Builder {
     builder_at(&server.connect_string(), namespace)
 }
 
-/// The default client of the tests. What is lost must show: no slow re-check comes to the rescue.
+/// The default client of the tests. What is lost must show: no slow re-check comes to the rescue. Requests and watches are counted:
+/// the servers' list of themselves is left to the tests that move them.
 pub fn builder_at(connect_string: &str, namespace: &str) -> Builder {
     CuratorFramework::builder()
         .connect_string(dialects::wanted(connect_string))
@@ -67,6 +68,7 @@ pub fn builder_at(connect_string: &str, namespace: &str) -> Builder {
         .connection_timeout(Duration::from_secs(10))
         .retry_policy(RetryNTimes::new(5, Duration::from_millis(20)))
         .lock_recheck_interval(None)
+        .ensemble_tracker(false)
         .namespace(namespace)
 }
 

@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::core::{Core, CuratorFramework, LastHandle};
+use super::{
+    core::{Core, CuratorFramework, LastHandle},
+    ensemble_tracker::{EnsembleTracker, Move},
+};
 use crate::{
     base::{clock, panics::caught, paths::Prefix, threads::spawn},
     error::{Error, LostReason, Result},
@@ -14,7 +17,7 @@ use crate::{
         cleanup::jobs::Job,
         events::{
             connection_state::{ConnectionState, ConnectionStateMachine},
-            event::{Event, Task},
+            event::{Event, ServersEvent, Task},
         },
     },
     session::{
@@ -38,6 +41,9 @@ pub(crate) struct Background {
     states: ConnectionStateMachine,
     /// The configuration of the next session: the servers may have changed.
     session: SessionConfig,
+    /// The servers that the provider has named last.
+    given: ConnectString,
+    tracker: EnsembleTracker,
     /// Counts sessions, so that late events of an old one are not taken for events of the new one.
     generation: u64,
     next_servers: Option<Instant>,
@@ -58,12 +64,15 @@ impl Background {
     fn new(core: Arc<Core>, last: Weak<LastHandle>, prefix: Arc<Prefix>) -> Background {
         let session = core.session.clone();
         let states = ConnectionStateMachine::new(session.session_timeout, core.config.expiration_percent);
+        let tracker = EnsembleTracker::new(core.config.ensemble_tracker, core.events.clone());
         Background {
             core,
             last,
             prefix,
             states,
+            given: session.hosts.clone(),
             session,
+            tracker,
             generation: 0,
             next_servers: None,
             next_look: None,
@@ -95,7 +104,8 @@ impl Background {
     fn take(&mut self, event: Event) {
         match event {
             Event::Session(generation, event) if generation == self.generation => self.session_event(event),
-            Event::Session(..) | Event::Stop => {}
+            Event::Servers(generation, event) if generation == self.generation => self.servers_event(event),
+            Event::Session(..) | Event::Servers(..) | Event::Stop => {}
             Event::Look => self.next_look = Some(clock::now()),
             Event::CleanUp => self.clean_up(),
             Event::Run(at, task) => self.later.entry(at).or_default().push(task),
@@ -127,6 +137,9 @@ impl Background {
                 let state = self.states.connected(now);
                 self.raise(state);
                 self.core.wake_waiting();
+                if let Some(session) = self.core.current_session() {
+                    self.tracker.connected(&session, self.generation);
+                }
             }
             SessionEvent::Disconnected => {
                 self.next_servers = Some(now + LOOK_FOR_SERVERS);
@@ -246,23 +259,48 @@ impl Background {
     fn look_for_servers(&mut self) {
         let ensemble = &self.core.ensemble;
         let asked = caught("the ensemble provider", || ensemble.connection_string().parse::<ConnectString>());
-        match asked.unwrap_or_else(|| Ok(self.session.hosts.clone())) {
-            Ok(hosts) if hosts == self.session.hosts => {}
-            Ok(hosts) if hosts.chroot() != self.session.hosts.chroot() => {
+        match asked.unwrap_or_else(|| Ok(self.given.clone())) {
+            Ok(hosts) if hosts == self.given => {
+                if self.tracker.leads_nowhere() {
+                    let given = self.given.hosts().iter().filter(|host| !self.session.hosts.hosts().contains(host));
+                    let all = self.session.hosts.hosts().iter().chain(given).cloned().collect();
+                    self.use_servers(self.given.with_hosts(all));
+                }
+            }
+            Ok(hosts) if hosts.chroot() != self.given.chroot() => {
                 log::error!("the connect string changed to {hosts}, ignored: the chroot cannot change");
             }
             Ok(hosts) => {
-                log::info!("the connect string changed to {hosts}");
-                self.session.hosts = hosts;
-                if let Some(session) = self.core.current_session() {
-                    session.update_hosts(&self.session.hosts);
-                }
+                self.given = hosts.clone();
+                self.tracker.forget();
+                self.use_servers(hosts);
             }
             Err(error) => self.core.unhandled("the ensemble provider gave a bad connect string".into(), error),
         }
         // The provider may have taken its time, and the client was closed meanwhile.
         if self.core.current_session().is_none() && self.core.check_open().is_ok() {
             self.replace_session();
+        }
+    }
+
+    fn use_servers(&mut self, hosts: ConnectString) {
+        if hosts == self.session.hosts {
+            return;
+        }
+        log::info!("the connect string changed to {hosts}");
+        self.session.hosts = hosts;
+        if let Some(session) = self.core.current_session() {
+            session.update_hosts(&self.session.hosts);
+        }
+    }
+
+    fn servers_event(&mut self, event: ServersEvent) {
+        let Some(session) = self.core.current_session() else { return };
+        if let Some(Move { hosts, was_removed }) = self.tracker.take(&session, self.generation, event) {
+            self.use_servers(self.given.with_hosts(hosts));
+            if was_removed {
+                session.reconnect();
+            }
         }
     }
 

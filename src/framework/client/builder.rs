@@ -110,6 +110,35 @@ impl Builder {
         self
     }
 
+    /// Whether the client follows the ensemble where it moves: it watches the servers' list of themselves, `/zookeeper/config`,
+    /// and takes the addresses for clients there for its servers. Defaults to yes, as in Curator. Java: `ensembleTracker`.
+    ///
+    /// The client goes by that list only if it names the server that the client is connected to, by the name or an address
+    /// by which it was reached. So the connect string stands where clients reach the servers by other addresses than those
+    /// that the servers know (a load balancer, mapped ports, ports for TLS), and where the list is missing, is empty (a server alone)
+    /// or lacks the address of some server (ensembles that are configured in static files). If the client may not read
+    /// it, the log says so once.
+    ///
+    /// A client leaves a server that was removed from the ensemble for another one as soon as it hears of that. The session and its
+    /// locks go on; the connection state is suspended for that moment. If the list leads nowhere for two seconds, the
+    /// servers of the connect string are tried, too.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use curator_locks::{CuratorFramework, RetryOneTime};
+    ///
+    /// let client = CuratorFramework::builder()
+    ///     .connect_string("load-balancer:2181")
+    ///     .ensemble_tracker(false) // one read and one watch less in each session
+    ///     .retry_policy(RetryOneTime::new(Duration::from_secs(1)))
+    ///     .build()?;
+    /// # Ok::<(), curator_locks::Error>(())
+    /// ```
+    pub fn ensemble_tracker(mut self, wanted: bool) -> Self {
+        self.config.ensemble_tracker = wanted;
+        self
+    }
+
     /// The session timeout to ask the server for, which has limits of its own. Defaults to 60 s.
     ///
     /// Choose at least two of the servers' ticks: with less, [`Hold::valid_until`](crate::Hold::valid_until) promises too

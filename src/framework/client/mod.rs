@@ -7,9 +7,11 @@
 //! | `builder` | how a client is configured |
 //! | `call` | one call: its deadline, its cancellation, its retries |
 //! | `background` | the client's own thread |
+//! | `ensemble_tracker` | where the client goes when the ensemble moves |
 
 pub(crate) mod background;
 pub(crate) mod builder;
 pub(crate) mod call;
 pub(crate) mod core;
+mod ensemble_tracker;
 pub(crate) mod handle;

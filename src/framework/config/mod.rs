@@ -24,6 +24,8 @@ pub(crate) struct Config {
     pub(crate) error_policy: ConnectionStateErrorPolicy,
     pub(crate) recheck_interval: Option<Duration>,
     pub(crate) max_hold_time: Option<Duration>,
+    /// Whether the client follows the servers' list of themselves.
+    pub(crate) ensemble_tracker: bool,
 }
 
 impl Default for Config {
@@ -39,6 +41,7 @@ impl Default for Config {
             error_policy: ConnectionStateErrorPolicy::default(),
             recheck_interval: Some(Duration::from_secs(30)),
             max_hold_time: None,
+            ensemble_tracker: true,
         }
     }
 }

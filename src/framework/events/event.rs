@@ -4,7 +4,10 @@ use std::time::Instant;
 
 use crate::{
     base::channel::{Receiver, Sender, unbounded},
-    session::api::{Reply, SessionEvent},
+    session::{
+        api::{Reply, SessionEvent},
+        servers::dynamic_config::Hosts,
+    },
 };
 
 /// A task that does not block.
@@ -14,6 +17,8 @@ pub(crate) type Task = Box<dyn FnOnce() + Send>;
 pub(crate) enum Event {
     /// Something happened to the session with this number.
     Session(u64, SessionEvent),
+    /// The servers' list of themselves, as the session with this number sees it.
+    Servers(u64, ServersEvent),
     /// Look at the held znodes.
     Look,
     /// There is something to clean up.
@@ -24,6 +29,14 @@ pub(crate) enum Event {
     Run(Instant, Task),
     /// The client is closed.
     Stop,
+}
+
+/// What becomes known of the servers' list of themselves.
+pub(crate) enum ServersEvent {
+    Changed,
+    Told(Reply),
+    /// The index of the list that names the server that the client is connected to.
+    Located([Hosts; 2], Option<usize>),
 }
 
 /// Tells the client's own thread. Never blocks.

@@ -30,6 +30,8 @@ pub(crate) struct StubSession {
     pub(crate) unwatched: Mutex<Vec<Ticket>>,
     /// Called once, by the next call that asks for the connection.
     pub(crate) when_asked: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// Where it says to find itself.
+    pub(crate) located: Mutex<Option<usize>>,
 }
 
 impl StubSession {
@@ -45,6 +47,7 @@ impl StubSession {
             withdrawn: Mutex::default(),
             unwatched: Mutex::default(),
             when_asked: Mutex::default(),
+            located: Mutex::default(),
         })
     }
 
@@ -105,6 +108,11 @@ impl Session for StubSession {
     }
 
     fn update_hosts(&self, _hosts: &ConnectString) {}
+
+    fn locate(&self, _lists: [Vec<(String, u16)>; 2], then: Box<dyn FnOnce(Option<usize>) + Send>) {
+        let located = *self.located.lock();
+        then(located);
+    }
 
     fn is_finished(&self) -> bool {
         self.is_ended()

@@ -21,7 +21,7 @@ use crate::{
             rotation::{NextTry, Rotation},
         },
         successor::Established,
-        transport::{Connection, ReadHalf, WriteHalf, hung_up, invalid_data},
+        transport::{Connection, ReadHalf, WriteHalf, hung_up, invalid_data, resolve_all},
     },
 };
 
@@ -62,9 +62,11 @@ impl ReaderThread {
         let config = &self.shared.config;
         let transport = self.shared.transport.clone();
         let resolver =
-            Resolver::new(Arc::new(move |host, port| transport.resolve(host, port)), config.addresses.clone());
+            Resolver::new(Arc::new(move |host, port| resolve_all(&*transport, host, port)), config.addresses.clone());
         let hosts = config.hosts.hosts();
-        let mut rotation = Rotation::new(hosts, resolver, config.connection_timeout, config.session_timeout);
+        let handshakes = self.shared.transport.handshakes();
+        let mut rotation =
+            Rotation::new(hosts, resolver, handshakes, config.connection_timeout, config.session_timeout);
         self.begin_as_successor(&mut rotation);
         while !self.is_over() {
             if let Some(hosts) = self.shared.new_hosts.lock().take() {
@@ -77,7 +79,7 @@ impl ReaderThread {
                     }
                     self.pause(pause);
                 }
-                NextTry::Try { host, address, limit } => match self.connect(&host, address, limit) {
+                NextTry::Try { host, addresses, limit } => match self.connect(&host, &addresses, limit) {
                     Ok(Some((reader, buffer))) => {
                         let since = clock::now();
                         self.serve(reader, buffer);
@@ -85,8 +87,8 @@ impl ReaderThread {
                     }
                     Ok(None) => {}
                     Err(error) => {
-                        log::debug!("{host} ({address}) does not take the session: {error}");
-                        self.disconnected(Some(rotation.errors.refused(&host, address, &error)));
+                        log::debug!("{host} ({addresses:?}) does not take the session: {error}");
+                        self.disconnected(Some(rotation.refused(&host, &addresses, &error)));
                     }
                 },
             }
@@ -122,12 +124,12 @@ impl ReaderThread {
     fn connect(
         &self,
         host: &str,
-        address: std::net::SocketAddr,
+        addresses: &[std::net::SocketAddr],
         limit: Duration,
     ) -> io::Result<Option<(Box<dyn ReadHalf>, FrameBuffer)>> {
         let deadline = clock::now() + limit;
         let Connection { mut reader, mut writer, stream } =
-            self.shared.transport.connect(host, address, limit, &|| self.is_over())?;
+            self.shared.transport.connect(host, addresses, limit, &|| self.is_over())?;
         let sent = clock::now();
         let request = {
             let mut state = self.shared.state.lock();
@@ -136,6 +138,7 @@ impl ReaderThread {
                 return Err(io::ErrorKind::Interrupted.into());
             }
             state.stream = Some(stream.clone());
+            state.server = stream.peer().map(|peer| (host.to_owned(), peer));
             state.machine.connect_request().encode()
         };
         if writer.write(&request, deadline).map_err(|error| hung_up(error, HANDSHAKE.hung_up))? < request.len() {
@@ -144,14 +147,14 @@ impl ReaderThread {
         let mut buffer = FrameBuffer::new(self.shared.config.max_frame_size);
         let reply = |frame: &[u8]| ConnectResponse::decode(frame).map_err(no_server);
         let response = self.first_frame(&mut *reader, &mut buffer, deadline, &HANDSHAKE, reply)?;
-        log::debug!("{host} ({address}) answered the handshake with session {:#x}", response.session_id);
+        log::debug!("{host} ({addresses:?}) answered the handshake with session {:#x}", response.session_id);
         #[cfg(feature = "sasl")]
         if response.timeout_ms > 0 {
             self.authenticate(host, &mut *reader, &mut *writer, &mut buffer, deadline)?;
         }
         if self.shared.state.lock().machine.is_replaced_by(&response) {
             log::warn!(
-                "{host} ({address}) resumes no session, and has given another one: all locks of the old one are lost"
+                "{host} ({addresses:?}) resumes no session, and has given another one: all locks of the old one are lost"
             );
             self.replaced(Established::new(Connection { reader, writer, stream }, buffer, response, sent));
             return Ok(None);

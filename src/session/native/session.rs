@@ -20,14 +20,14 @@ use crate::{
         channel::{RecvTimeoutError, TryRecvError, bounded},
         clock,
         sync::Mutex,
-        threads::spawn,
+        threads::{spawn, start},
     },
     error::Result,
     session::{
         api::{Session, SessionConfig, SessionError, SessionFactory, SessionObserver, Submission, Ticket},
         dialect::Dialect,
         machine::Machine,
-        servers::connect_string::ConnectString,
+        servers::{connect_string::ConnectString, resolver::is_among},
         transport::{Transport, tcp::Tcp},
     },
 };
@@ -69,7 +69,7 @@ impl NativeSession {
             #[cfg(feature = "sasl")]
             sasl: factory.sasl.clone(),
             observer,
-            state: Mutex::new(Guarded { machine, writing: false, stream: None }),
+            state: Mutex::new(Guarded { machine, writing: false, stream: None, server: None }),
             writer: Mutex::new(None),
             last_error: Mutex::new(None),
             new_hosts: Mutex::new(None),
@@ -217,6 +217,24 @@ impl Session for NativeSession {
         *self.shared.new_hosts.lock() = Some(hosts.clone());
         // A full channel means that a wake-up is on its way already.
         let _ = self.shared.wake.try_send(());
+    }
+
+    fn locate(&self, lists: [Vec<(String, u16)>; 2], then: Box<dyn FnOnce(Option<usize>) + Send>) {
+        let state = self.shared.state.lock();
+        let Some(server) = state.server.clone().filter(|_| state.machine.connection() != 0) else { return };
+        drop(state);
+        let transport = self.shared.transport.clone();
+        let search = move || {
+            let names = |list: &Vec<_>| is_among(list, &server, |host, port| transport.resolve(host, port));
+            then(lists.iter().position(names));
+        };
+        if let Err(error) = start("zk-resolver", search) {
+            log::warn!("no thread to find the server among those of the ensemble: {error}");
+        }
+    }
+
+    fn reconnect(&self) {
+        self.shared.state.lock().hang_up();
     }
 
     fn is_finished(&self) -> bool {

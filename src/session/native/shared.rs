@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc,
@@ -41,6 +42,8 @@ pub(super) struct Guarded {
     pub(super) writing: bool,
     /// The connection that there is, or that a server may still refuse.
     pub(super) stream: Option<Arc<dyn Stream>>,
+    /// Name and address of the server that the last connection was to.
+    pub(super) server: Option<(String, SocketAddr)>,
 }
 
 pub(super) struct SessionShared {

@@ -13,8 +13,8 @@ impl ConnectErrors {
     }
 
     /// A server does not take the session. Returns all connect errors as one.
-    pub(crate) fn refused(&mut self, host: &str, address: SocketAddr, error: &io::Error) -> io::Error {
-        let address = address.to_string();
+    pub(crate) fn refused(&mut self, host: &str, addresses: &[SocketAddr], error: &io::Error) -> io::Error {
+        let address = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
         // An address that was given as such stands there once.
         let is_named = !address.trim_start_matches('[').starts_with(host);
         let server = if is_named { format!("{host} ({address})") } else { address };
@@ -54,9 +54,9 @@ mod tests {
         let at = |last: u8| SocketAddr::from(([127, 0, 0, last], 2181));
         let refused = io::Error::from_raw_os_error(111);
         connect_errors.unresolved("zk3", "no such host");
-        let _ = connect_errors.refused("zk1", at(1), &io::Error::other("no answer to the handshake"));
-        let _ = connect_errors.refused("zk1", at(1), &refused);
-        let all = connect_errors.refused("127.0.0.2", at(2), &refused);
+        let _ = connect_errors.refused("zk1", &[at(1)], &io::Error::other("no answer to the handshake"));
+        let _ = connect_errors.refused("zk1", &[at(1)], &refused);
+        let all = connect_errors.refused("127.0.0.2", &[at(2)], &refused);
         assert_eq!(all.kind(), io::ErrorKind::ConnectionRefused);
         let expected =
             "127.0.0.2:2181: Connection refused; zk1 (127.0.0.1:2181): Connection refused; zk3: no such host";

@@ -2,6 +2,7 @@
 
 use std::{fmt, net::Ipv6Addr, str::FromStr};
 
+use super::srv::PREFIX;
 use crate::{
     base::paths::validate_path,
     error::{Error, Result},
@@ -13,6 +14,9 @@ const DEFAULT_PORT: u16 = 2181;
 ///
 /// A port is 2181 where none is given. An IPv6 address stands in brackets. Spaces around the commas do not matter. The
 /// order of the servers is kept here; a session shuffles it.
+///
+/// With the feature `dns-srv`, `dnssrv:_zk._tcp.example` stands for the servers that the SRV records of this name name, with their
+/// ports; priorities and weights do not matter. The records are looked up anew at each round over the servers, as all names are.
 ///
 /// ```
 /// use curator_locks::ConnectString;
@@ -30,7 +34,8 @@ pub struct ConnectString {
 }
 
 impl ConnectString {
-    /// Host and port of each server, in the order given; an IPv6 address without its brackets.
+    /// Host and port of each server, in the order given; an IPv6 address without its brackets, and a name of SRV records as it was
+    /// given, with the port 0.
     #[must_use]
     pub fn hosts(&self) -> &[(String, u16)] {
         &self.hosts
@@ -40,6 +45,11 @@ impl ConnectString {
     #[must_use]
     pub fn chroot(&self) -> &str {
         &self.chroot
+    }
+
+    /// Other servers, and the same chroot.
+    pub(crate) fn with_hosts(&self, hosts: Vec<(String, u16)>) -> ConnectString {
+        ConnectString { hosts, chroot: self.chroot.clone() }
     }
 }
 
@@ -57,7 +67,13 @@ impl FromStr for ConnectString {
 impl fmt::Display for ConnectString {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let server = |(host, port): &(String, u16)| {
-            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+            if host.starts_with(PREFIX) {
+                host.clone()
+            } else if host.contains(':') {
+                format!("[{host}]:{port}")
+            } else {
+                format!("{host}:{port}")
+            }
         };
         let servers: Vec<String> = self.hosts.iter().map(server).collect();
         write!(f, "{}{}", servers.join(","), self.chroot)
@@ -102,6 +118,9 @@ fn server(entry: &str) -> Result<(String, u16), String> {
     if let Some(bracketed) = entry.strip_prefix('[') {
         return ipv6_server(entry, bracketed);
     }
+    if let Some(service) = entry.strip_prefix(PREFIX) {
+        return service_records(entry, service);
+    }
     let (host, port) = match entry.split_once(':') {
         Some((_, rest)) if rest.contains(':') => {
             return Err(format!(
@@ -135,6 +154,20 @@ fn ipv6_server(entry: &str, bracketed: &str) -> Result<(String, u16), String> {
         None => return Err(format!("{entry:?} goes on after its bracket without a colon")),
     };
     Ok((host.to_owned(), port))
+}
+
+/// `dnssrv:_zk._tcp.example`, after the colon.
+fn service_records(entry: &str, service: &str) -> Result<(String, u16), String> {
+    if service.is_empty() || !service.chars().all(belongs_to_a_name) {
+        return Err(format!(
+            "{entry:?} holds no name of SRV records, such as dnssrv:_zk._tcp.example; they have the ports"
+        ));
+    }
+    if cfg!(feature = "dns-srv") {
+        Ok((entry.to_owned(), 0))
+    } else {
+        Err(format!("{entry:?} takes the feature `dns-srv` of the crate curator-locks"))
+    }
 }
 
 fn belongs_to_a_name(c: char) -> bool {
@@ -180,6 +213,8 @@ mod tests {
             ("b\u{fc}cher:1", &[("b\u{fc}cher", 1)], ""),
             ("a:1,a:1", &[("a", 1), ("a", 1)], ""),
             ("a:02181", &[("a", 2181)], ""),
+            #[cfg(feature = "dns-srv")]
+            ("dnssrv:_zk._tcp.a,b/app", &[("dnssrv:_zk._tcp.a", 0), ("b", 2181)], "/app"),
         ];
         for (text, hosts, chroot) in table {
             let parsed = ConnectString::from_str(text).unwrap();
@@ -234,6 +269,10 @@ mod tests {
             ("a/app/", "not a valid path"),
             ("a/app/../b", "not a valid path"),
             ("a/\u{7f}", "not a valid path"),
+            ("dnssrv:", "SRV records"),
+            ("dnssrv:_zk._tcp.example:2181", "SRV records"),
+            #[cfg(not(feature = "dns-srv"))]
+            ("dnssrv:_zk._tcp.example", "feature"),
         ] {
             let rule = rule_of(text);
             assert!(rule.contains(part_of_rule), "{text:?} breaks {rule:?}, not {part_of_rule:?}");

@@ -20,8 +20,8 @@ use crate::base::{
 /// How long a round waits for the look-ups that it has begun, all together.
 const LOOK_UP_LIMIT: Duration = Duration::from_secs(1);
 
-/// Resolves a name; may block for long.
-pub(crate) type Resolve = Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
+/// Resolves a name to the servers that it stands for: the name and an address of each. May block for long.
+pub(crate) type Resolve = Arc<dyn Fn(&str, u16) -> io::Result<Vec<(String, SocketAddr)>> + Send + Sync>;
 
 /// The addresses that the servers' names had when they last resolved. A client gives them to each of its sessions, because
 /// a session that begins while the name service is down has no other way to the servers.
@@ -32,17 +32,17 @@ pub struct KnownAddresses(Mutex<HashMap<(String, u16), Known>>);
 struct Known {
     /// When the look-up began that found them.
     asked: Instant,
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<(String, SocketAddr)>,
 }
 
 impl KnownAddresses {
-    fn of(&self, host: &(String, u16)) -> Vec<SocketAddr> {
+    fn of(&self, host: &(String, u16)) -> Vec<(String, SocketAddr)> {
         self.0.lock().get(host).map(|known| known.addresses.clone()).unwrap_or_default()
     }
 
     /// Remembers an answer, unless a look-up that began later has answered: a session that was given up may still wait
     /// for one that it began before the current session.
-    fn learn(&self, host: &(String, u16), asked: Instant, addresses: &[SocketAddr]) {
+    fn learn(&self, host: &(String, u16), asked: Instant, addresses: &[(String, SocketAddr)]) {
         let mut known = self.0.lock();
         if known.get(host).is_none_or(|known| known.asked <= asked) {
             known.insert(host.clone(), Known { asked, addresses: addresses.to_vec() });
@@ -65,7 +65,7 @@ pub(crate) struct Resolver {
 
 struct LookUp {
     asked: Instant,
-    answer: Receiver<io::Result<Vec<SocketAddr>>>,
+    answer: Receiver<io::Result<Vec<(String, SocketAddr)>>>,
 }
 
 impl Resolver {
@@ -83,11 +83,10 @@ impl Resolver {
         }
         let mut found = Vec::new();
         for host in hosts {
-            let addresses = match literal(host) {
-                Some(address) => vec![address],
-                None => self.addresses(host, errors),
-            };
-            found.extend(addresses.into_iter().map(|address| (host.0.clone(), address)));
+            match literal(host) {
+                Some(address) => found.push((host.0.clone(), address)),
+                None => found.extend(from_anywhere(self.addresses(host, errors))),
+            }
         }
         found
     }
@@ -112,7 +111,7 @@ impl Resolver {
         }
     }
 
-    fn addresses(&mut self, host: &(String, u16), errors: &mut ConnectErrors) -> Vec<SocketAddr> {
+    fn addresses(&mut self, host: &(String, u16), errors: &mut ConnectErrors) -> Vec<(String, SocketAddr)> {
         let Some(look_up) = self.under_way.get(host) else {
             return self.known.of(host);
         };
@@ -139,6 +138,29 @@ impl Resolver {
     }
 }
 
+/// Begins with any of them: a name that has the addresses of several servers sends not all sessions to the first.
+fn from_anywhere(mut addresses: Vec<(String, SocketAddr)>) -> Vec<(String, SocketAddr)> {
+    if addresses.len() > 1 {
+        let first = fastrand::usize(..addresses.len());
+        addresses.rotate_left(first);
+    }
+    addresses
+}
+
+/// Whether one of these is the server that was reached by this name and at this address. May block for long.
+pub(crate) fn is_among(
+    hosts: &[(String, u16)],
+    (name, address): &(String, SocketAddr),
+    resolve: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
+) -> bool {
+    let canonical = |address: &SocketAddr| (address.ip().to_canonical(), address.port());
+    let has_address = |host: &(String, u16)| match literal(host) {
+        Some(literal) => canonical(&literal) == canonical(address),
+        None => resolve(&host.0, host.1).is_ok_and(|all| all.iter().any(|one| canonical(one) == canonical(address))),
+    };
+    hosts.iter().any(|(host, port)| host == name && *port == address.port()) || hosts.iter().any(has_address)
+}
+
 /// The address of a host that needs no look-up.
 fn literal(host: &(String, u16)) -> Option<SocketAddr> {
     host.0.parse::<IpAddr>().ok().map(|address| SocketAddr::new(address, host.1))
@@ -158,7 +180,11 @@ mod tests {
     }
 
     fn resolver(resolve: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Resolver {
-        Resolver::new(Arc::new(resolve), Arc::default())
+        let named = move |name: &str, port| {
+            let addresses = resolve(name, port)?;
+            Ok(addresses.into_iter().map(|address| (name.to_owned(), address)).collect())
+        };
+        Resolver::new(Arc::new(named), Arc::default())
     }
 
     fn found(resolver: &mut Resolver, hosts: &[(String, u16)]) -> Vec<String> {
@@ -225,9 +251,24 @@ mod tests {
     }
 
     #[test]
+    fn a_server_is_known_by_the_name_or_the_address_that_it_was_reached_by() {
+        let server = ("zk1".to_owned(), SocketAddr::from(([10, 0, 0, 1], 7)));
+        let among = |names: &[&str]| {
+            is_among(&hosts(names), &server, |name, port| match name {
+                "other-name" => Ok(vec![SocketAddr::new([10, 0, 0, 1].into(), port)]),
+                "zk1" => panic!("looked up, although its name tells"),
+                _ => Err(io::ErrorKind::NotFound.into()),
+            })
+        };
+        assert!(among(&["gone", "zk1"]) && among(&["10.0.0.1"]) && among(&["gone", "other-name"]));
+        assert!(among(&["::ffff:10.0.0.1"]) && !among(&["10.0.0.2", "gone"]) && !among(&[]));
+        assert!(!is_among(&[("zk1".to_owned(), 8)], &server, |_, port| Ok(vec![([10, 0, 0, 1], port).into()])));
+    }
+
+    #[test]
     fn an_answer_to_an_older_question_replaces_no_newer_one() {
         let (known, hosts) = (KnownAddresses::default(), hosts(&["zk"]));
-        let address = |last: u8| vec![SocketAddr::new([127, 0, 0, last].into(), 7)];
+        let address = |last: u8| vec![("zk".to_owned(), SocketAddr::new([127, 0, 0, last].into(), 7))];
         let (earlier, later) = (clock::now(), clock::now() + Duration::from_secs(1));
         for (asked, answer, expected) in [(earlier, 1, 1), (later, 2, 2), (earlier, 3, 2), (later, 4, 4)] {
             known.learn(&hosts[0], asked, &address(answer));

@@ -13,6 +13,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::servers::{
+    handshakes::{Handshakes, OF_THIS_PROCESS},
+    srv,
+};
+
 /// Opens connections.
 pub(crate) trait Transport: Send + Sync + 'static {
     /// The addresses of a host; called on a thread of its own, as it may block for long.
@@ -21,15 +26,42 @@ pub(crate) trait Transport: Send + Sync + 'static {
         Ok((host, port).to_socket_addrs()?.collect())
     }
 
-    /// Connects to one address of `host`, for at most `limit`. While it waits for the server's answer, it gives up soon
+    /// The handshakes of all sessions that come back to servers over this transport; `None`: they need no order.
+    fn handshakes(&self) -> Option<&'static Handshakes> {
+        Some(&OF_THIS_PROCESS)
+    }
+
+    /// Hosts and ports of a service; called as [`resolve`](Transport::resolve) is.
+    fn resolve_service(&self, service: &str) -> io::Result<Vec<(String, u16)>> {
+        srv::look_up(service)
+    }
+
+    /// Connects to the first of these addresses of `host` that answers, for at most `limit`. While it waits for the server's answer, it gives up soon
     /// after `is_over` says so.
     fn connect(
         &self,
         host: &str,
-        address: SocketAddr,
+        addresses: &[SocketAddr],
         limit: Duration,
         is_over: &dyn Fn() -> bool,
     ) -> io::Result<Connection>;
+}
+
+/// Resolves a host, or SRV records and then the hosts that they name.
+pub(crate) fn resolve_all(transport: &dyn Transport, host: &str, port: u16) -> io::Result<Vec<(String, SocketAddr)>> {
+    let named = |host: &str, port| {
+        let addresses = transport.resolve(host, port)?;
+        Ok::<_, io::Error>(addresses.into_iter().map(|address| (host.to_owned(), address)).collect())
+    };
+    let Some(service) = host.strip_prefix(srv::PREFIX) else { return named(host, port) };
+    let servers = transport.resolve_service(service)?;
+    let (found, failed): (Vec<_>, Vec<_>) =
+        servers.iter().map(|(host, port)| named(host, *port)).partition(Result::is_ok);
+    let all: Vec<(String, SocketAddr)> = found.into_iter().flatten().flatten().collect();
+    match failed.into_iter().next() {
+        Some(error) if all.is_empty() => error,
+        _ => Ok(all),
+    }
 }
 
 /// One connection, in halves that two threads use at the same time.
@@ -43,6 +75,11 @@ pub(crate) struct Connection {
 pub(crate) trait Stream: Send + Sync {
     /// Fails both halves at once, from any thread.
     fn shut_down(&self);
+
+    /// The address of the server, if known.
+    fn peer(&self) -> Option<SocketAddr> {
+        None
+    }
 }
 
 /// The half of the thread that reads.

@@ -9,12 +9,15 @@ use std::{
 };
 
 use super::{Connection, ReadHalf, Stream, Transport, WriteHalf};
-use crate::base::clock;
+use crate::base::{channel::bounded, clock, threads::start};
 
 /// Connecting takes no longer than this, whatever time is left for the handshake. A network that swallows packets makes
 /// the system ask again after 1, 3, 7, 15 s: one that has healed would be noticed that much later. A new attempt asks
 /// at once.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+
+/// How long an address may be silent before the one of the other family is tried beside it (RFC 8305 names 0.25 s).
+const HEAD_START: Duration = Duration::from_millis(250);
 
 /// Plain TCP.
 #[derive(Debug, Clone, Copy)]
@@ -24,12 +27,11 @@ impl Transport for Tcp {
     fn connect(
         &self,
         _host: &str,
-        address: SocketAddr,
+        addresses: &[SocketAddr],
         limit: Duration,
         _is_over: &dyn Fn() -> bool,
     ) -> io::Result<Connection> {
-        #[expect(clippy::disallowed_methods, reason = "a transport")]
-        let stream = TcpStream::connect_timeout(&address, limit.clamp(Duration::from_millis(1), CONNECT_LIMIT))?;
+        let stream = connect_first(addresses, limit.clamp(Duration::from_millis(1), CONNECT_LIMIT))?;
         stream.set_nodelay(true)?;
         let stream = Arc::new(stream);
         let half = || Box::new(TcpHalf { stream: stream.clone(), timeout: Duration::MAX });
@@ -37,10 +39,54 @@ impl Transport for Tcp {
     }
 }
 
+/// Connects to the first address that answers. Each but the first begins when the one before it has failed, or has not answered
+/// for a moment.
+fn connect_first(addresses: &[SocketAddr], limit: Duration) -> io::Result<TcpStream> {
+    if let [address] = addresses {
+        return connect(*address, limit);
+    }
+    let deadline = clock::now() + limit;
+    let (tell, told) = bounded(addresses.len());
+    let mut error = None;
+    let mut waiting = addresses.iter().copied();
+    let mut under_way = 0;
+    loop {
+        let next = waiting.next();
+        if let Some(address) = next {
+            let tell = tell.clone();
+            // A connection that comes too late goes with the channel.
+            start("zk-connect", move || _ = tell.send(connect(address, limit)))?;
+            under_way += 1;
+        }
+        if under_way == 0 {
+            return Err(error.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into()));
+        }
+        let until = if waiting.len() == 0 { deadline } else { deadline.min(clock::now() + HEAD_START) };
+        match told.recv_timeout(clock::until(until)) {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(failed)) => {
+                error = Some(failed);
+                under_way -= 1;
+            }
+            Err(_) if waiting.len() == 0 => return Err(io::ErrorKind::TimedOut.into()),
+            Err(_) => {}
+        }
+    }
+}
+
+fn connect(address: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
+    #[expect(clippy::disallowed_methods, reason = "a transport")]
+    TcpStream::connect_timeout(&address, limit)
+}
+
 impl Stream for TcpStream {
     fn shut_down(&self) {
         // An error means that the peer was faster.
         let _ = self.shutdown(Shutdown::Both);
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        self.peer_addr().ok()
     }
 }
 
@@ -116,9 +162,8 @@ mod tests {
     use super::*;
     use crate::machine::{Machine, since};
 
-    #[test]
-    fn a_network_that_swallows_packets_is_asked_anew_soon() {
-        let machine = Machine::watch();
+    /// An address that swallows what is sent to it, as long as the rest lives.
+    fn silent() -> (SocketAddr, (Socket, Vec<TcpStream>)) {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
         socket.listen(0).unwrap();
@@ -127,9 +172,35 @@ mod tests {
         let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(200));
         let queue: Vec<_> = std::iter::from_fn(|| connect().ok()).take(100).collect();
         assert!(queue.len() < 100, "its queue has no end");
+        (address, (socket, queue))
+    }
+
+    #[test]
+    fn a_network_that_swallows_packets_is_asked_anew_soon() {
+        let machine = Machine::watch();
+        let (address, _queue) = silent();
         let begin = clock::now();
-        let error = Tcp.connect("", address, Duration::from_secs(15), &|| false).err().unwrap();
+        let error = Tcp.connect("", &[address], Duration::from_secs(15), &|| false).err().unwrap();
         machine.assert_at_most("gave up", since(begin), CONNECT_LIMIT + Duration::from_millis(500));
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn an_address_that_is_silent_or_refuses_keeps_nobody_from_the_other_one() {
+        let machine = Machine::watch();
+        let (silent, _queue) = silent();
+        let served = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = served.local_addr().unwrap();
+        let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let limit = Duration::from_secs(15);
+        for (other, at_most) in [(silent, HEAD_START), (gone, Duration::ZERO)] {
+            let begin = clock::now();
+            let stream = connect_first(&[other, address], limit).unwrap();
+            machine.assert_at_most("connected", since(begin), at_most + Duration::from_secs(1));
+            assert_eq!(stream.peer_addr().unwrap(), address);
+        }
+        assert_eq!(connect_first(&[gone, gone], limit).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        let short = Duration::from_millis(300);
+        assert!(connect_first(&[silent, gone], short).is_err());
     }
 }

@@ -38,14 +38,14 @@ impl Transport for Tls {
     fn connect(
         &self,
         host: &str,
-        address: SocketAddr,
+        addresses: &[SocketAddr],
         limit: Duration,
         is_over: &dyn Fn() -> bool,
     ) -> io::Result<Connection> {
         let deadline = clock::now() + limit;
         let name = ServerName::try_from(host.to_owned()).map_err(invalid_data)?;
         let mut tls = ClientConnection::new(self.config.clone(), name).map_err(invalid_data)?;
-        let Connection { mut reader, mut writer, stream } = Tcp.connect(host, address, limit, is_over)?;
+        let Connection { mut reader, mut writer, stream } = Tcp.connect(host, addresses, limit, is_over)?;
         shake_hands(&mut tls, &mut *reader, &mut *writer, deadline, is_over)?;
         let state = Arc::new(Mutex::new(tls));
         Ok(Connection {
@@ -252,7 +252,7 @@ mod tests {
         let limit = Duration::from_secs(600);
         thread::scope(|scope| {
             let connecting =
-                scope.spawn(|| tls.connect("127.0.0.1", address, limit, &|| *is_over.lock()).err().unwrap());
+                scope.spawn(|| tls.connect("127.0.0.1", &[address], limit, &|| *is_over.lock()).err().unwrap());
             let _accepted = silent.accept().unwrap();
             *is_over.lock() = true;
             assert_eq!(connecting.join().unwrap().kind(), io::ErrorKind::TimedOut);

@@ -12,4 +12,6 @@ mod unhandled;
 /// What `ci/test --quick` leaves out.
 mod slow {
     mod ensembles;
+    mod moving;
+    mod outage;
 }

@@ -38,7 +38,7 @@ fn client(builder: Builder) -> CuratorFramework {
 }
 
 /// Set when the test is over, also when it has failed: threads of a scope are waited for.
-struct Ends<'a>(&'a AtomicBool);
+pub struct Ends<'a>(pub &'a AtomicBool);
 
 impl Drop for Ends<'_> {
     fn drop(&mut self) {

@@ -158,7 +158,7 @@ impl Transport for Nowhere {
     fn connect(
         &self,
         _host: &str,
-        _address: std::net::SocketAddr,
+        _addresses: &[std::net::SocketAddr],
         limit: Duration,
         _is_over: &dyn Fn() -> bool,
     ) -> io::Result<Connection> {
@@ -258,11 +258,11 @@ impl Transport for Scripted {
     fn connect(
         &self,
         host: &str,
-        address: std::net::SocketAddr,
+        addresses: &[std::net::SocketAddr],
         limit: Duration,
         is_over: &dyn Fn() -> bool,
     ) -> io::Result<Connection> {
-        Tcp.connect(host, address, limit, is_over)
+        Tcp.connect(host, addresses, limit, is_over)
     }
 }
 

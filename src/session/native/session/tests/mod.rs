@@ -9,6 +9,7 @@ mod connecting;
 mod cuts;
 mod ending;
 mod fake;
+mod names;
 mod traffic;
 mod waiting;
 
