@@ -31,7 +31,7 @@ impl Ensemble {
             (server.accepted_epoch, server.current_epoch, server.tree.zxid) = (1, 1, first_zxid(1));
             if index != leader {
                 let mut following = Following::new(leader, Duration::ZERO);
-                following.serves = true;
+                (following.serves, following.has_state) = (true, true);
                 server.role = Role::Following(following);
                 self.opens(index);
                 let sync_limit = self.config.sync_limit;

@@ -14,6 +14,8 @@ use super::{
 pub(super) struct Following {
     pub(super) leader: usize,
     pub(super) serves: bool,
+    /// It has taken the leader's state. What the leader sent before that was for the connection before this one.
+    pub(super) has_state: bool,
     heard: Duration,
     /// The sessions heard of since the leader's last ping, with their timeouts.
     pub(super) touched: BTreeMap<i64, i32>,
@@ -21,7 +23,7 @@ pub(super) struct Following {
 
 impl Following {
     pub(super) fn new(leader: usize, now: Duration) -> Following {
-        Following { leader, serves: false, heard: now, touched: BTreeMap::new() }
+        Following { leader, serves: false, has_state: false, heard: now, touched: BTreeMap::new() }
     }
 }
 
@@ -40,6 +42,10 @@ impl Ensemble {
 
     fn message_of_leader(&mut self, index: usize, leader: usize, message: Message) {
         let Role::Following(following) = &mut self.servers[index].role else { return };
+        if !following.has_state && !matches!(message, Message::State { .. } | Message::Gone) {
+            return;
+        }
+        following.has_state = true;
         match message {
             Message::State { epoch, tree } => self.take_state(index, leader, epoch, *tree),
             Message::UpToDate => {
