@@ -68,10 +68,12 @@ impl Ensemble {
     pub(crate) fn resume(&mut self, server: usize, now: Duration, out: &mut Vec<Output>) {
         self.advance(now);
         let span = self.config.wake.clone();
-        // One that has not gone on since the pause before goes on no sooner.
-        let before = self.servers[server].wakes;
-        let wakes: [Duration; THREADS] =
-            std::array::from_fn(|thread| (self.now + self.pick(&span)).max(before[thread]));
+        // One that has not gone on since the pause before goes on when it was to: its happenings stay in order.
+        let (before, now) = (self.servers[server].wakes, self.now);
+        let wakes: [Duration; THREADS] = std::array::from_fn(|thread| {
+            let wakes = now + self.pick(&span);
+            if before[thread] > now { before[thread] } else { wakes }
+        });
         self.servers[server].is_paused = false;
         self.servers[server].wakes = wakes;
         for happening in Ensemble::take(&mut self.servers[server].missed) {
