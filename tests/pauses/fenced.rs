@@ -110,7 +110,7 @@ pub fn child(arguments: &[String]) {
     let work = |holds: &[Hold]| {
         say("holds");
         match file.as_str() {
-            "" => waits(holds),
+            "" => waits(&client, holds),
             file => writes(Path::new(file)),
         }
     };
@@ -133,7 +133,7 @@ fn writes(file: &Path) {
 }
 
 /// Does with its hold what it is told to, until it is told to release it.
-fn waits(holds: &[Hold]) {
+fn waits(client: &CuratorFramework, holds: &[Hold]) {
     let mut fence = None;
     loop {
         match listen().as_str() {
@@ -145,6 +145,15 @@ fn waits(holds: &[Hold]) {
             "refused" => {
                 let Err(Error::Io { source, .. }) = holds[0].self_fence(MARGIN) else { panic!("it is fenced") };
                 assert_eq!(source.kind(), io::ErrorKind::Unsupported, "{source}");
+            }
+            "close" => client.close(),
+            "close late" => {
+                let fence = holds[0].self_fence(LONG / 3).unwrap();
+                eventually("the end is near", || {
+                    holds[0].valid_until().saturating_duration_since(Instant::now()) < LONG / 3 + MS * 120
+                });
+                client.close();
+                std::mem::forget(fence);
             }
             "spin" => loop {
                 std::hint::spin_loop();
@@ -464,5 +473,23 @@ mod slow {
         thread::sleep(LONG * 3 / 2);
         let mut alive = [acknowledges, selector];
         assert!(alive.iter_mut().all(|child| child.status().is_none()));
+    }
+
+    #[test]
+    fn closing_the_client_takes_the_fences_of_its_holds_away() {
+        let server = server();
+        let client = client_of(&server.connect_string(), LONG);
+        let (mut lost, path) = held("mutex", &server, LONG, Some(MARGIN));
+        let name = client.get_children().for_path(&path).unwrap().remove(0);
+        client.delete().for_path(&format!("{path}/{name}")).unwrap();
+        told(&mut lost, "lost");
+        told(&mut lost, "close");
+        let mut late: Vec<_> = (0..4).map(|_| held("mutex", &server, LONG, None).0).collect();
+        server.pause().unwrap();
+        late.iter_mut().for_each(|child| child.tell("close late"));
+        thread::sleep(LONG * 3 / 2);
+        server.resume().unwrap();
+        assert!(late.iter_mut().all(|child| child.status().is_none()), "closed shortly before the end");
+        assert!(lost.status().is_none(), "lost, and closed then");
     }
 }

@@ -8,6 +8,7 @@
 use std::{
     collections::BTreeMap,
     io, mem,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -60,11 +61,13 @@ struct Fences {
     waiting: Vec<Sender<io::Result<()>>>,
 }
 
-/// For how long a hold is proved, and the session timeout. `None`: the hold is gone.
+/// For how long a hold is proved, and the session timeout. `None`: the hold is gone, or its client closed.
 pub(super) type Prove = Arc<dyn Fn() -> Option<(Option<Instant>, Duration)> + Send + Sync>;
 
 struct Armed {
     prove: Prove,
+    /// The client of the hold, by an address.
+    client: usize,
     margin: Duration,
     at: Instant,
     aborts: bool,
@@ -79,7 +82,7 @@ pub(super) fn wait(is_set: IsSet) -> io::Result<()> {
 
 /// Arms a fence for the hold at this address, which `prove` must keep from being another one's. It is certain until then.
 pub(super) fn arm(
-    address: usize,
+    (client, address): (usize, usize),
     prove: Prove,
     margin: Duration,
     until: Instant,
@@ -88,7 +91,7 @@ pub(super) fn arm(
     let mut fences = FENCES.lock();
     fences.last += 1;
     let (id, at) = ((address, fences.last), moment(until, margin));
-    fences.armed.insert(id, Armed { prove, margin, at, aborts: false });
+    fences.armed.insert(id, Armed { prove, client, margin, at, aborts: false });
     fences.has_changed = true;
     let is_set = fences.awaits(false, at);
     if is_set.is_none() && fences.sleeps > timeout / LOOKS {
@@ -132,30 +135,39 @@ pub(super) fn disarm_all(address: usize) {
     disarm(&ids);
 }
 
+/// Takes all fences of a client away, also those of holds that were lost.
+pub(super) fn disarm_client(client: usize) {
+    let ids: Vec<FenceId> =
+        FENCES.lock().armed.iter().filter(|(_, armed)| armed.client == client).map(|(id, _)| *id).collect();
+    disarm(&ids);
+}
+
 fn moment(valid_until: Instant, margin: Duration) -> Instant {
     valid_until.checked_sub(margin).unwrap_or(valid_until)
 }
 
 /// Starts the thread that has the timers, once.
 pub(super) fn begin() -> io::Result<()> {
-    if mem::replace(&mut FENCES.lock().is_started, true) {
-        return Ok(());
+    // Under the lock: nobody waits for a thread that could not be started.
+    let mut fences = FENCES.lock();
+    if !fences.is_started {
+        start("curator-fence", keep_looking)?;
+        fences.is_started = true;
     }
-    start("curator-fence", || {
-        FENCES.lock().thread = Some(current());
-        let mut timers = [None, None];
-        loop {
-            match look(&mut timers) {
-                Some(time) => park_timeout(time),
-                None => park(),
-            }
+    Ok(())
+}
+
+fn keep_looking() {
+    FENCES.lock().thread = Some(current());
+    let mut timers = [None, None];
+    loop {
+        // A logger may panic. The timers stay set meanwhile, and would go with this thread.
+        let looked = catch_unwind(AssertUnwindSafe(|| look(&mut timers)));
+        match looked.unwrap_or(Some(NEAR)) {
+            Some(time) => park_timeout(time),
+            None => park(),
         }
-    })
-    .inspect_err(|_| {
-        let mut fences = FENCES.lock();
-        fences.is_started = false;
-        fences.waiting.clear();
-    })
+    }
 }
 
 /// Moves the timers on. Returns for how long they stay right.
@@ -175,7 +187,7 @@ fn look(timers: &mut [Option<DeathTimer>; 2]) -> Option<Duration> {
         }
     }
     let result = fences.set_timers(timers);
-    let sleeps = if mem::take(&mut fences.has_changed) { Some(LINGER) } else { pace };
+    let sleeps = if mem::take(&mut fences.has_changed) { Some(LINGER) } else { pace.map(|pace| fences.pace(pace)) };
     fences.sleeps = sleeps.unwrap_or(Duration::MAX);
     let waiting = mem::take(&mut fences.waiting);
     drop_unlocked(fences, (gone, armed));
@@ -206,6 +218,12 @@ impl Fences {
             }
         }
         result
+    }
+
+    /// The shorter the time that is left, the sooner the thread looks for a new proof.
+    fn pace(&self, longest: Duration) -> Duration {
+        let left = self.set.iter().flatten().map(|at| clock::until(*at)).filter(|left| !left.is_zero()).min();
+        left.map_or(longest, |left| longest.min((left / 4).max(LINGER)))
     }
 
     /// Wakes the thread unless the timer is set for no later than that; the result tells when it is.
