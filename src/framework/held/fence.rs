@@ -13,6 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+#[cfg(test)]
+use super::node::HeldNode;
 use crate::base::{
     channel::{Receiver, Sender, bounded},
     clock,
@@ -140,6 +142,12 @@ pub(super) fn disarm_client(client: usize) {
     let ids: Vec<FenceId> =
         FENCES.lock().armed.iter().filter(|(_, armed)| armed.client == client).map(|(id, _)| *id).collect();
     disarm(&ids);
+}
+
+#[cfg(test)]
+pub(crate) fn count(hold: &HeldNode) -> usize {
+    let address = std::ptr::from_ref(hold).addr();
+    FENCES.lock().armed.range((address, 0)..=(address, u64::MAX)).count()
 }
 
 fn moment(valid_until: Instant, margin: Duration) -> Instant {

@@ -210,6 +210,16 @@ impl HeldNode {
         Ok(Some(id))
     }
 
+    /// Whether a fence that lasts as long as the hold has at least this margin.
+    pub(crate) fn is_fenced_by(&self, margin: Duration) -> bool {
+        self.inner.lock().fenced_by.is_some_and(|by| by >= margin)
+    }
+
+    /// A fence of this margin lasts as long as the hold.
+    pub(crate) fn keeps_fence(&self, margin: Duration) {
+        self.inner.lock().fenced_by = Some(margin);
+    }
+
     /// The moment up to which heartbeats have proved it, for its fence. `None`: nothing has proved it again.
     fn proved_until(&self) -> Option<Instant> {
         let inner = self.inner.lock();
