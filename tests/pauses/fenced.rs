@@ -22,8 +22,8 @@ use std::{
 
 use curator_locks::{
     AcquireOptions, Caching, CuratorFramework, Error, Hold, HoldState, InterProcessMultiLock, InterProcessMutex,
-    InterProcessReadWriteLock, InterProcessSemaphoreV2, InterProcessUnfairMutex, LeaderLatch, LeaderSelector,
-    Leadership, RetryForever, testing::TestingServer,
+    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex,
+    LeaderLatch, LeaderSelector, Leadership, RetryForever, testing::TestingServer,
 };
 
 use crate::support::{
@@ -101,6 +101,42 @@ fn lead(client: &CuratorFramework, path: &str, margin: Option<Duration>, work: &
     latch.close().unwrap();
 }
 
+/// Fences come and go in many threads, of two clients, and some are dropped by a thread that has not armed them.
+fn storms(clients: &[CuratorFramework; 2], path: &str, time: Duration) {
+    let (sender, fences) = std::sync::mpsc::sync_channel::<curator_locks::SelfFence>(4);
+    let until = Instant::now() + time;
+    thread::scope(|scope| {
+        scope.spawn(move || fences.into_iter().for_each(drop));
+        for number in 0..6 {
+            let (client, sender, path) = (&clients[number % 2], sender.clone(), format!("{path}/{number}"));
+            scope.spawn(move || {
+                let fenced = AcquireOptions::new().self_fence(MARGIN);
+                let mutex = InterProcessMutex::new(client, &path).unwrap();
+                let mutex = if number < 3 { mutex } else { mutex.with_caching(Caching::new()) };
+                let of_any = InterProcessSemaphoreMutex::new(client, &format!("{path}-any")).unwrap();
+                let both = InterProcessMultiLock::new(client, [format!("{path}-a"), format!("{path}-b")]).unwrap();
+                while Instant::now() < until {
+                    let outer = mutex.lock_with(&fenced).unwrap().unwrap();
+                    let inner = mutex.lock_with(&fenced).unwrap().unwrap();
+                    sender.send(outer.self_fence(MARGIN * 2).unwrap()).unwrap();
+                    let aborts = outer.self_fence(MARGIN).unwrap().aborting().unwrap();
+                    drop((inner, aborts));
+                    outer.release().unwrap();
+                    assert!(of_any.acquire_with(&fenced).unwrap());
+                    of_any.release().unwrap();
+                    let both = both.lock_with(&fenced).unwrap().unwrap();
+                    sender.send(both.self_fence(MARGIN).unwrap()).unwrap();
+                    if fastrand::u8(..) < 16 {
+                        thread::sleep(MS * fastrand::u32(0..200));
+                    }
+                    both.release().unwrap();
+                }
+            });
+        }
+        drop(sender);
+    });
+}
+
 pub fn child(arguments: &[String]) {
     let [kind, address, path, file, session, margin] = arguments else { panic!("{arguments:?}") };
     let session = Duration::from_millis(session.parse().unwrap());
@@ -116,6 +152,10 @@ pub fn child(arguments: &[String]) {
     };
     match kind.as_str() {
         "leader" => lead(&client, path, margin, &work),
+        "storm" => {
+            storms(&[client.clone(), client_of(address, session * 2)], path, LONG);
+            say("holds");
+        }
         "selector" => leads_as_selector(&client, path, margin),
         kind => hold(kind, &client, path, &options, &work),
     }
@@ -443,6 +483,19 @@ mod slow {
         kept.iter().for_each(ChildProcess::resume);
         thread::sleep(MS * 100);
         assert!(kept.iter_mut().all(|child| child.status().is_none()));
+    }
+
+    #[test]
+    fn fences_that_come_and_go_in_many_threads_end_nobody() {
+        let server = server();
+        let (mut storm, _) = held("storm", &server, LONG, None);
+        assert_eq!(storm.hear(), "released");
+        thread::sleep(MS * 200);
+        storm.pause();
+        thread::sleep(LONG * 5 / 2);
+        storm.resume();
+        thread::sleep(MS * 100);
+        assert!(storm.status().is_none());
     }
 
     #[test]

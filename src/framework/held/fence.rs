@@ -78,8 +78,10 @@ struct Armed {
 /// The answer that the timers are set; `None`: there is nothing to wait for.
 pub(super) type IsSet = Option<Receiver<io::Result<()>>>;
 
-pub(super) fn wait(is_set: IsSet) -> io::Result<()> {
-    is_set.map_or(Ok(()), |is_set| is_set.recv().unwrap_or_else(|_| Err(io::Error::other("no thread sets the timer"))))
+/// Waits until the timers are set, and no longer than the hold is certain: looks at other holds may block.
+pub(super) fn wait(is_set: IsSet, until: Instant) -> io::Result<()> {
+    let not_set = |_| Err(io::Error::other("no thread has set the timer in time"));
+    is_set.map_or(Ok(()), |is_set| is_set.recv_timeout(clock::until(until)).unwrap_or_else(not_set))
 }
 
 /// Arms a fence for the hold at this address, which `prove` must keep from being another one's. It is certain until then.
@@ -114,9 +116,10 @@ pub(crate) fn abort(ids: &[FenceId]) -> io::Result<()> {
     fences.has_changed = true;
     // The other timer must not stay set for these.
     fences.wake();
-    let is_set = at.and_then(|at| fences.awaits(true, at));
+    let Some(at) = at else { return Ok(()) };
+    let is_set = fences.awaits(true, at);
     drop(fences);
-    wait(is_set)
+    wait(is_set, at)
 }
 
 pub(crate) fn disarm(ids: &[FenceId]) {
@@ -169,9 +172,9 @@ fn keep_looking() {
     FENCES.lock().thread = Some(current());
     let mut timers = [None, None];
     loop {
-        // A logger may panic. The timers stay set meanwhile, and would go with this thread.
+        // A logger may panic, or what a panic has thrown. The timers would go with this thread.
         let looked = catch_unwind(AssertUnwindSafe(|| look(&mut timers)));
-        match looked.unwrap_or(Some(NEAR)) {
+        match looked.unwrap_or(Some(LINGER)) {
             Some(time) => park_timeout(time),
             None => park(),
         }
@@ -276,5 +279,37 @@ fn set_timer(timer: &mut Option<DeathTimer>, aborts: bool, at: Option<Instant>) 
         Some(timer) => timer.set(at),
         None if at.is_none() => Ok(()),
         None => timer.insert(DeathTimer::new(aborts)?).set(at),
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use std::{panic::panic_any, thread::panicking};
+
+    use super::*;
+
+    struct Bomb;
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            assert!(panicking(), "on purpose");
+        }
+    }
+
+    #[test]
+    fn the_thread_goes_on_after_a_panic_that_panics_again() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        begin().unwrap();
+        let until = clock::now() + HOUR;
+        let (bomb, is_set) = arm((1, 1), Arc::new(|| panic_any(Bomb)), Duration::ZERO, until, HOUR);
+        // It falls into the look that was to set the timer.
+        let first = is_set.map(|is_set| is_set.recv_timeout(NEAR));
+        disarm(&[bomb]);
+        let prove: Prove = Arc::new(move || Some((Some(until), HOUR)));
+        let (second, is_set) = arm((1, 2), prove, HOUR / 2, until, HOUR);
+        let answer = wait(is_set, clock::now() + HOUR / 180);
+        disarm(&[second]);
+        assert!(answer.is_ok() && first.is_none_or(|first| first.is_err()), "{answer:?}");
     }
 }

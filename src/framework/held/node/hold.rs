@@ -206,7 +206,7 @@ impl HeldNode {
         let address = Arc::as_ptr(self).addr();
         let (id, is_set) = fence::arm((client, address), prove, margin, until, self.session().timeout());
         drop(inner);
-        fence::wait(is_set).inspect_err(|_| fence::disarm(&[id]))?;
+        fence::wait(is_set, until).inspect_err(|_| fence::disarm(&[id]))?;
         Ok(Some(id))
     }
 
