@@ -97,7 +97,7 @@ pub(super) fn arm(
     let (id, at) = ((address, fences.last), moment(until, margin));
     fences.armed.insert(id, Armed { prove, client, margin, at, aborts: false });
     fences.has_changed = true;
-    let is_set = fences.awaits(false, at);
+    let is_set = fences.awaits(at);
     if is_set.is_none() && fences.sleeps > timeout / LOOKS {
         fences.wake();
     }
@@ -113,13 +113,12 @@ pub(crate) fn abort(ids: &[FenceId]) -> io::Result<()> {
         armed.aborts = true;
         at = at.into_iter().chain([armed.at]).min();
     }
-    fences.has_changed = true;
-    // The other timer must not stay set for these.
-    fences.wake();
     let Some(at) = at else { return Ok(()) };
-    let is_set = fences.awaits(true, at);
+    // The other timer must not stay set for these, and so not linger: a process that is stopped now would be killed.
+    fences.has_changed = false;
+    let is_set = fences.next_look();
     drop(fences);
-    wait(is_set, at)
+    wait(Some(is_set), at)
 }
 
 pub(crate) fn disarm(ids: &[FenceId]) {
@@ -237,11 +236,10 @@ impl Fences {
         left.map_or(longest, |left| longest.min((left / 4).max(LINGER)))
     }
 
-    /// Wakes the thread unless the timer is set for no later than that; the result tells when it is.
-    fn awaits(&mut self, aborts: bool, at: Instant) -> IsSet {
-        let [kill, abort] = self.set;
-        let set = if aborts { abort } else { kill };
-        if set.is_some_and(|set| set <= at) { None } else { Some(self.next_look()) }
+    /// Wakes the thread unless the timer that kills is set for no later than that; the result tells when it is.
+    fn awaits(&mut self, at: Instant) -> IsSet {
+        let [kills, _] = self.set;
+        if kills.is_some_and(|set| set <= at) { None } else { Some(self.next_look()) }
     }
 
     /// Notes that fences have gone, the first of which was for then; the result tells when the process will not end for it.
