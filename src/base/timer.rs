@@ -48,8 +48,10 @@ mod system {
 
     /// A moment and no time: the process may be stopped on the way here.
     pub(super) fn set(timer: &mut Timer, at: Option<Instant>) -> io::Result<()> {
-        let never = Ok(Duration::ZERO);
-        let at = at.map_or(never, |at| clock::since_boot(at).ok_or(io::ErrorKind::Unsupported))?;
+        // Zero takes the timer away, and must not do so for a moment before the system's start.
+        let some =
+            |at| clock::since_boot(at).map(|at| at.max(Duration::from_nanos(1))).ok_or(io::ErrorKind::Unsupported);
+        let at = at.map_or(Ok(Duration::ZERO), some)?;
         Ok(timer.set(Expiration::OneShot(at.into()), TimerSetTimeFlags::TFD_TIMER_ABSTIME)?)
     }
 }

@@ -22,8 +22,8 @@ use std::{
 
 use curator_locks::{
     AcquireOptions, Caching, CuratorFramework, Error, Hold, HoldState, InterProcessMultiLock, InterProcessMutex,
-    InterProcessReadWriteLock, InterProcessSemaphoreV2, InterProcessUnfairMutex, LeaderLatch, LeaderSelector,
-    Leadership, RetryForever, testing::TestingServer,
+    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex,
+    LeaderLatch, LeaderSelector, Leadership, RetryForever, testing::TestingServer,
 };
 
 use crate::support::{
@@ -101,6 +101,42 @@ fn lead(client: &CuratorFramework, path: &str, margin: Option<Duration>, work: &
     latch.close().unwrap();
 }
 
+/// Fences come and go in many threads, of two clients, and some are dropped by a thread that has not armed them.
+fn storms(clients: &[CuratorFramework; 2], path: &str, time: Duration) {
+    let (sender, fences) = std::sync::mpsc::sync_channel::<curator_locks::SelfFence>(4);
+    let until = Instant::now() + time;
+    thread::scope(|scope| {
+        scope.spawn(move || fences.into_iter().for_each(drop));
+        for number in 0..6 {
+            let (client, sender, path) = (&clients[number % 2], sender.clone(), format!("{path}/{number}"));
+            scope.spawn(move || {
+                let fenced = AcquireOptions::new().self_fence(MARGIN);
+                let mutex = InterProcessMutex::new(client, &path).unwrap();
+                let mutex = if number < 3 { mutex } else { mutex.with_caching(Caching::new()) };
+                let of_any = InterProcessSemaphoreMutex::new(client, &format!("{path}-any")).unwrap();
+                let both = InterProcessMultiLock::new(client, [format!("{path}-a"), format!("{path}-b")]).unwrap();
+                while Instant::now() < until {
+                    let outer = mutex.lock_with(&fenced).unwrap().unwrap();
+                    let inner = mutex.lock_with(&fenced).unwrap().unwrap();
+                    sender.send(outer.self_fence(MARGIN * 2).unwrap()).unwrap();
+                    let aborts = outer.self_fence(MARGIN).unwrap().aborting().unwrap();
+                    drop((inner, aborts));
+                    outer.release().unwrap();
+                    assert!(of_any.acquire_with(&fenced).unwrap());
+                    of_any.release().unwrap();
+                    let both = both.lock_with(&fenced).unwrap().unwrap();
+                    sender.send(both.self_fence(MARGIN).unwrap()).unwrap();
+                    if fastrand::u8(..) < 16 {
+                        thread::sleep(MS * fastrand::u32(0..200));
+                    }
+                    both.release().unwrap();
+                }
+            });
+        }
+        drop(sender);
+    });
+}
+
 pub fn child(arguments: &[String]) {
     let [kind, address, path, file, session, margin] = arguments else { panic!("{arguments:?}") };
     let session = Duration::from_millis(session.parse().unwrap());
@@ -110,12 +146,16 @@ pub fn child(arguments: &[String]) {
     let work = |holds: &[Hold]| {
         say("holds");
         match file.as_str() {
-            "" => waits(holds),
+            "" => waits(&client, holds),
             file => writes(Path::new(file)),
         }
     };
     match kind.as_str() {
         "leader" => lead(&client, path, margin, &work),
+        "storm" => {
+            storms(&[client.clone(), client_of(address, session * 2)], path, LONG);
+            say("holds");
+        }
         "selector" => leads_as_selector(&client, path, margin),
         kind => hold(kind, &client, path, &options, &work),
     }
@@ -133,7 +173,7 @@ fn writes(file: &Path) {
 }
 
 /// Does with its hold what it is told to, until it is told to release it.
-fn waits(holds: &[Hold]) {
+fn waits(client: &CuratorFramework, holds: &[Hold]) {
     let mut fence = None;
     loop {
         match listen().as_str() {
@@ -145,6 +185,15 @@ fn waits(holds: &[Hold]) {
             "refused" => {
                 let Err(Error::Io { source, .. }) = holds[0].self_fence(MARGIN) else { panic!("it is fenced") };
                 assert_eq!(source.kind(), io::ErrorKind::Unsupported, "{source}");
+            }
+            "close" => client.close(),
+            "close late" => {
+                let fence = holds[0].self_fence(LONG / 3).unwrap();
+                eventually("the end is near", || {
+                    holds[0].valid_until().saturating_duration_since(Instant::now()) < LONG / 3 + MS * 120
+                });
+                client.close();
+                std::mem::forget(fence);
             }
             "spin" => loop {
                 std::hint::spin_loop();
@@ -437,6 +486,19 @@ mod slow {
     }
 
     #[test]
+    fn fences_that_come_and_go_in_many_threads_end_nobody() {
+        let server = server();
+        let (mut storm, _) = held("storm", &server, LONG, None);
+        assert_eq!(storm.hear(), "released");
+        thread::sleep(MS * 200);
+        storm.pause();
+        thread::sleep(LONG * 5 / 2);
+        storm.resume();
+        thread::sleep(MS * 100);
+        assert!(storm.status().is_none());
+    }
+
+    #[test]
     fn a_loss_has_to_be_acknowledged_in_time() {
         let server = server();
         let client = client_of(&server.connect_string(), LONG);
@@ -464,5 +526,23 @@ mod slow {
         thread::sleep(LONG * 3 / 2);
         let mut alive = [acknowledges, selector];
         assert!(alive.iter_mut().all(|child| child.status().is_none()));
+    }
+
+    #[test]
+    fn closing_the_client_takes_the_fences_of_its_holds_away() {
+        let server = server();
+        let client = client_of(&server.connect_string(), LONG);
+        let (mut lost, path) = held("mutex", &server, LONG, Some(MARGIN));
+        let name = client.get_children().for_path(&path).unwrap().remove(0);
+        client.delete().for_path(&format!("{path}/{name}")).unwrap();
+        told(&mut lost, "lost");
+        told(&mut lost, "close");
+        let mut late: Vec<_> = (0..4).map(|_| held("mutex", &server, LONG, None).0).collect();
+        server.pause().unwrap();
+        late.iter_mut().for_each(|child| child.tell("close late"));
+        thread::sleep(LONG * 3 / 2);
+        server.resume().unwrap();
+        assert!(late.iter_mut().all(|child| child.status().is_none()), "closed shortly before the end");
+        assert!(lost.status().is_none(), "lost, and closed then");
     }
 }

@@ -381,6 +381,7 @@ impl Core {
         };
         self.closed.cancel();
         self.held.lose_all(None, LostReason::ClientClosed);
+        self.held.disarm_fences();
         // The background thread tells the holders, and then ends itself and the dispatcher.
         self.events.send(Event::Stop);
         // Before the session ends, because the background thread may not have come round to it: containers that never had

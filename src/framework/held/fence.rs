@@ -8,10 +8,13 @@
 use std::{
     collections::BTreeMap,
     io, mem,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::{Duration, Instant},
 };
 
+#[cfg(test)]
+use super::node::HeldNode;
 use crate::base::{
     channel::{Receiver, Sender, bounded},
     clock,
@@ -60,11 +63,13 @@ struct Fences {
     waiting: Vec<Sender<io::Result<()>>>,
 }
 
-/// For how long a hold is proved, and the session timeout. `None`: the hold is gone.
+/// For how long a hold is proved, and the session timeout. `None`: the hold is gone, or its client closed.
 pub(super) type Prove = Arc<dyn Fn() -> Option<(Option<Instant>, Duration)> + Send + Sync>;
 
 struct Armed {
     prove: Prove,
+    /// The client of the hold, by an address.
+    client: usize,
     margin: Duration,
     at: Instant,
     aborts: bool,
@@ -73,13 +78,15 @@ struct Armed {
 /// The answer that the timers are set; `None`: there is nothing to wait for.
 pub(super) type IsSet = Option<Receiver<io::Result<()>>>;
 
-pub(super) fn wait(is_set: IsSet) -> io::Result<()> {
-    is_set.map_or(Ok(()), |is_set| is_set.recv().unwrap_or_else(|_| Err(io::Error::other("no thread sets the timer"))))
+/// Waits until the timers are set, and no longer than the hold is certain: looks at other holds may block.
+pub(super) fn wait(is_set: IsSet, until: Instant) -> io::Result<()> {
+    let not_set = |_| Err(io::Error::other("no thread has set the timer in time"));
+    is_set.map_or(Ok(()), |is_set| is_set.recv_timeout(clock::until(until)).unwrap_or_else(not_set))
 }
 
 /// Arms a fence for the hold at this address, which `prove` must keep from being another one's. It is certain until then.
 pub(super) fn arm(
-    address: usize,
+    (client, address): (usize, usize),
     prove: Prove,
     margin: Duration,
     until: Instant,
@@ -88,9 +95,9 @@ pub(super) fn arm(
     let mut fences = FENCES.lock();
     fences.last += 1;
     let (id, at) = ((address, fences.last), moment(until, margin));
-    fences.armed.insert(id, Armed { prove, margin, at, aborts: false });
+    fences.armed.insert(id, Armed { prove, client, margin, at, aborts: false });
     fences.has_changed = true;
-    let is_set = fences.awaits(false, at);
+    let is_set = fences.awaits(at);
     if is_set.is_none() && fences.sleeps > timeout / LOOKS {
         fences.wake();
     }
@@ -106,12 +113,12 @@ pub(crate) fn abort(ids: &[FenceId]) -> io::Result<()> {
         armed.aborts = true;
         at = at.into_iter().chain([armed.at]).min();
     }
-    fences.has_changed = true;
-    // The other timer must not stay set for these.
-    fences.wake();
-    let is_set = at.and_then(|at| fences.awaits(true, at));
+    let Some(at) = at else { return Ok(()) };
+    // The other timer must not stay set for these, and so not linger: a process that is stopped now would be killed.
+    fences.has_changed = false;
+    let is_set = fences.next_look();
     drop(fences);
-    wait(is_set)
+    wait(Some(is_set), at)
 }
 
 pub(crate) fn disarm(ids: &[FenceId]) {
@@ -132,30 +139,45 @@ pub(super) fn disarm_all(address: usize) {
     disarm(&ids);
 }
 
+/// Takes all fences of a client away, also those of holds that were lost.
+pub(super) fn disarm_client(client: usize) {
+    let ids: Vec<FenceId> =
+        FENCES.lock().armed.iter().filter(|(_, armed)| armed.client == client).map(|(id, _)| *id).collect();
+    disarm(&ids);
+}
+
+#[cfg(test)]
+pub(crate) fn count(hold: &HeldNode) -> usize {
+    let address = std::ptr::from_ref(hold).addr();
+    FENCES.lock().armed.range((address, 0)..=(address, u64::MAX)).count()
+}
+
 fn moment(valid_until: Instant, margin: Duration) -> Instant {
     valid_until.checked_sub(margin).unwrap_or(valid_until)
 }
 
 /// Starts the thread that has the timers, once.
 pub(super) fn begin() -> io::Result<()> {
-    if mem::replace(&mut FENCES.lock().is_started, true) {
-        return Ok(());
+    // Under the lock: nobody waits for a thread that could not be started.
+    let mut fences = FENCES.lock();
+    if !fences.is_started {
+        start("curator-fence", keep_looking)?;
+        fences.is_started = true;
     }
-    start("curator-fence", || {
-        FENCES.lock().thread = Some(current());
-        let mut timers = [None, None];
-        loop {
-            match look(&mut timers) {
-                Some(time) => park_timeout(time),
-                None => park(),
-            }
+    Ok(())
+}
+
+fn keep_looking() {
+    FENCES.lock().thread = Some(current());
+    let mut timers = [None, None];
+    loop {
+        // A logger may panic, or what a panic has thrown. The timers would go with this thread.
+        let looked = catch_unwind(AssertUnwindSafe(|| look(&mut timers)));
+        match looked.unwrap_or(Some(LINGER)) {
+            Some(time) => park_timeout(time),
+            None => park(),
         }
-    })
-    .inspect_err(|_| {
-        let mut fences = FENCES.lock();
-        fences.is_started = false;
-        fences.waiting.clear();
-    })
+    }
 }
 
 /// Moves the timers on. Returns for how long they stay right.
@@ -175,7 +197,7 @@ fn look(timers: &mut [Option<DeathTimer>; 2]) -> Option<Duration> {
         }
     }
     let result = fences.set_timers(timers);
-    let sleeps = if mem::take(&mut fences.has_changed) { Some(LINGER) } else { pace };
+    let sleeps = if mem::take(&mut fences.has_changed) { Some(LINGER) } else { pace.map(|pace| fences.pace(pace)) };
     fences.sleeps = sleeps.unwrap_or(Duration::MAX);
     let waiting = mem::take(&mut fences.waiting);
     drop_unlocked(fences, (gone, armed));
@@ -208,11 +230,16 @@ impl Fences {
         result
     }
 
-    /// Wakes the thread unless the timer is set for no later than that; the result tells when it is.
-    fn awaits(&mut self, aborts: bool, at: Instant) -> IsSet {
-        let [kill, abort] = self.set;
-        let set = if aborts { abort } else { kill };
-        if set.is_some_and(|set| set <= at) { None } else { Some(self.next_look()) }
+    /// The shorter the time that is left, the sooner the thread looks for a new proof.
+    fn pace(&self, longest: Duration) -> Duration {
+        let left = self.set.iter().flatten().map(|at| clock::until(*at)).filter(|left| !left.is_zero()).min();
+        left.map_or(longest, |left| longest.min((left / 4).max(LINGER)))
+    }
+
+    /// Wakes the thread unless the timer that kills is set for no later than that; the result tells when it is.
+    fn awaits(&mut self, at: Instant) -> IsSet {
+        let [kills, _] = self.set;
+        if kills.is_some_and(|set| set <= at) { None } else { Some(self.next_look()) }
     }
 
     /// Notes that fences have gone, the first of which was for then; the result tells when the process will not end for it.
@@ -250,5 +277,37 @@ fn set_timer(timer: &mut Option<DeathTimer>, aborts: bool, at: Option<Instant>) 
         Some(timer) => timer.set(at),
         None if at.is_none() => Ok(()),
         None => timer.insert(DeathTimer::new(aborts)?).set(at),
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use std::{panic::panic_any, thread::panicking};
+
+    use super::*;
+
+    struct Bomb;
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            assert!(panicking(), "on purpose");
+        }
+    }
+
+    #[test]
+    fn the_thread_goes_on_after_a_panic_that_panics_again() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        begin().unwrap();
+        let until = clock::now() + HOUR;
+        let (bomb, is_set) = arm((1, 1), Arc::new(|| panic_any(Bomb)), Duration::ZERO, until, HOUR);
+        // It falls into the look that was to set the timer.
+        let first = is_set.map(|is_set| is_set.recv_timeout(NEAR));
+        disarm(&[bomb]);
+        let prove: Prove = Arc::new(move || Some((Some(until), HOUR)));
+        let (second, is_set) = arm((1, 2), prove, HOUR / 2, until, HOUR);
+        let answer = wait(is_set, clock::now() + HOUR / 180);
+        disarm(&[second]);
+        assert!(answer.is_ok() && first.is_none_or(|first| first.is_err()), "{answer:?}");
     }
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    WATCH_AFTER,
+    WATCH_AFTER, fence,
     node::{HeldNode, HeldZnode, RevocableNode, Znode},
 };
 use crate::{
@@ -136,6 +136,11 @@ impl HeldNodes {
                 hold.znode().mark_lost(reason);
             }
         }
+    }
+
+    /// Takes the fences of all holds away.
+    pub(crate) fn disarm_fences(&self) {
+        fence::disarm_client(Arc::as_ptr(&self.counters).addr());
     }
 
     /// The znodes that a session has left behind, each with the moment up to which its holder may take it for held, or it has

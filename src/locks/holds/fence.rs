@@ -132,10 +132,14 @@ pub(in crate::locks) fn fenced<H>(
     give_back: impl FnOnce(H),
 ) -> Result<Option<H>> {
     let (Some(margin), Some(got)) = (options.self_fence, &held) else { return Ok(held) };
-    match SelfFence::new(&holds_of(got), margin) {
+    // Those that are entered again have theirs.
+    let mut holds = holds_of(got);
+    holds.retain(|hold| !hold.node().is_fenced_by(margin));
+    match SelfFence::new(&holds, margin) {
         Ok(mut fence) => {
             // They go with their holds.
             fence.ids.clear();
+            holds.iter().for_each(|hold| hold.node().keeps_fence(margin));
             Ok(held)
         }
         Err(error) => {
@@ -161,5 +165,41 @@ impl Hold {
     /// certain for no longer than the margin, [`Error::LockLost`] if it is lost, [`Error::NotOwner`] if it was released.
     pub fn self_fence(&self, margin: Duration) -> Result<SelfFence> {
         SelfFence::new(std::slice::from_ref(self), margin)
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        base::{clock, paths::ServerPath},
+        framework::{
+            events::{dispatch::Dispatcher, event::event_channel},
+            held::registry::HeldNodes,
+        },
+        session::fake::stub::StubSession,
+    };
+
+    const MARGIN: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_hold_that_is_entered_again_and_again_has_one_fence() {
+        let said = StubSession::new();
+        *said.valid_until.lock() = Some(clock::now() + MARGIN * 3600);
+        let nodes = HeldNodes::new(None, event_channel().0, Arc::new(Dispatcher::new()), Arc::default());
+        let held = nodes.add(ServerPath::from_server("/held"), said, 3, 1, None);
+        let hold = Hold::new(held.clone(), "/held".to_owned(), None);
+        let enter = |margin| {
+            let options = AcquireOptions::new().self_fence(margin);
+            fenced(&options, Some(()), |()| vec![hold.clone()], drop).unwrap();
+            fence::count(&held)
+        };
+        assert_eq!((0..5).map(|_| enter(MARGIN)).max(), Some(1));
+        assert_eq!([enter(MARGIN * 2), enter(MARGIN), enter(MARGIN * 2)], [2; 3], "the larger margin counts");
+        held.released();
+        assert_eq!(fence::count(&held), 0);
     }
 }

@@ -1,7 +1,7 @@
 //! One hold of a znode: its length, its limits, its release.
 
 use std::{
-    fmt, io, mem,
+    fmt, io, mem, ptr,
     sync::{Arc, Weak, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -198,22 +198,32 @@ impl HeldNode {
         }
         inner.is_fenced = true;
         let hold = Arc::downgrade(self);
-        let prove = Arc::new(move || hold.upgrade().map(|hold| (hold.proved_until(), hold.session().timeout())));
-        let (id, is_set) = fence::arm(Arc::as_ptr(self).addr(), prove, margin, until, self.session().timeout());
+        // A closed client is the holder's own doing.
+        let lasts = |hold: &Arc<HeldNode>| hold.lost() != Some(LostReason::ClientClosed);
+        let hold = move || hold.upgrade().filter(lasts);
+        let prove = Arc::new(move || hold().map(|hold| (hold.proved_until(), hold.session().timeout())));
+        let client = self.counters().map_or(0, |counters| ptr::from_ref(counters).addr());
+        let address = Arc::as_ptr(self).addr();
+        let (id, is_set) = fence::arm((client, address), prove, margin, until, self.session().timeout());
         drop(inner);
-        fence::wait(is_set).inspect_err(|_| fence::disarm(&[id]))?;
+        fence::wait(is_set, until).inspect_err(|_| fence::disarm(&[id]))?;
         Ok(Some(id))
+    }
+
+    /// Whether a fence that lasts as long as the hold has at least this margin.
+    pub(crate) fn is_fenced_by(&self, margin: Duration) -> bool {
+        self.inner.lock().fenced_by.is_some_and(|by| by >= margin)
+    }
+
+    /// A fence of this margin lasts as long as the hold.
+    pub(crate) fn keeps_fence(&self, margin: Duration) {
+        self.inner.lock().fenced_by = Some(margin);
     }
 
     /// The moment up to which heartbeats have proved it, for its fence. `None`: nothing has proved it again.
     fn proved_until(&self) -> Option<Instant> {
         let inner = self.inner.lock();
-        match self.lost_in(&inner) {
-            // The holder's own doing.
-            Some(LostReason::ClientClosed) => Some(clock::now() + FAR),
-            Some(_) => None,
-            None => self.certain_until(&inner),
-        }
+        if self.lost_in(&inner).is_some() { None } else { self.certain_until(&inner) }
     }
 
     pub(crate) fn state(&self, now: Instant) -> HoldState {

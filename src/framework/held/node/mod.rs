@@ -162,6 +162,8 @@ struct HoldParts {
     is_attended: bool,
     /// Whether a fence was ever armed for it.
     is_fenced: bool,
+    /// The margin of the fence that lasts as long as the hold.
+    fenced_by: Option<Duration>,
     /// Whether it was released while other holds of its znode were not.
     has_left_others: bool,
 }
