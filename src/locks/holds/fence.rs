@@ -155,7 +155,9 @@ impl Hold {
     /// up to 2 % more, and one of a cached lock 0.4 µs.
     ///
     /// The margin is for the clocks' rates, and for what is under way to the storage: a tenth of the session timeout is plenty. At
-    /// most a third may be asked for, as a healthy session has 0.40 of it left right before a heartbeat, on a quick link.
+    /// most a third may be asked for, as a healthy session has 0.40 of it left right before a heartbeat, on a quick link. On a slow
+    /// one it has less, 0.17 where the round trip is a quarter of the session timeout, and the process ends once the margin is
+    /// larger than that. Where servers lower the session timeout, the process may end a twentieth of it late.
     /// It works for every kind of hold: a lock, a lease, a leader's term, also of a lock that is [cached](crate::Caching).
     ///
     /// # Errors
