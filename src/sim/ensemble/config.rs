@@ -80,6 +80,7 @@ impl Default for EnsembleConfig {
 
 impl EnsembleConfig {
     /// One server that answers at once.
+    #[cfg(feature = "testing")]
     pub(crate) fn alone() -> EnsembleConfig {
         EnsembleConfig {
             servers: 1,

@@ -257,7 +257,8 @@ impl<'a> Director<'a> {
                 let most = self.plan.timeout / 3;
                 self.servers(|ensemble, _, _| ensemble.grant_at_most(most));
                 self.world.network().cut(Links::all(), Cut::Reset);
-                self.lasts(number, fault, *lasts);
+                let times = self.lasts(number, fault, *lasts);
+                self.notes.facts(|facts| facts.lowered.push(times));
             }
             _ => {}
         }
