@@ -68,7 +68,7 @@ mod system {
         Instant::now()
     }
 
-    /// What Linux counts since the start of the system, its sleep included. Read without a system call: 27 ns, and 21 for the
+    /// The time since the start of the system as Linux counts it, its sleep included. Read without a system call: 27 ns, and 21 for the
     /// standard clock.
     pub(super) fn now() -> Instant {
         boot().zip(boot_time()).map_or_else(standard, |(boot, now)| boot + now)

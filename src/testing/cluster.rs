@@ -253,7 +253,7 @@ impl TestingCluster {
         reconfigure(&server.connect_string(), &lines, &numbers)
     }
 
-    /// What a server is to the others.
+    /// The role of a server among the others.
     fn line(&self, index: usize, server: &TestingServer) -> Option<String> {
         let [quorum, election] = self.peers.get(index)?.each_ref().map(ReservedPort::number);
         Some(format!("server.{}=127.0.0.1:{quorum}:{election}:participant;{}", index + 1, server.address()))

@@ -221,7 +221,7 @@ fn leads_as_selector(client: &CuratorFramework, path: &str, margin: Option<Durat
     selector.close().unwrap();
 }
 
-/// What came of one holder.
+/// The outcome of one holder.
 #[derive(Debug, Clone, Copy, Default)]
 struct Came {
     holders: usize,
@@ -291,7 +291,7 @@ fn try_one(kind: &'static str, server: &TestingServer, rival: &CuratorFramework,
     holder.pause();
     thread::sleep(SESSION.mul_f64(3.0 * fastrand::f64()));
     holder.resume();
-    // What it writes as it goes on.
+    // The lines that it writes as it goes on.
     thread::sleep(MS * 50);
     let (after, status) = (written(), holder.status());
     let followed = next.is_finished();

@@ -31,7 +31,7 @@ pub(crate) enum Event {
     Stop,
 }
 
-/// What becomes known of the servers' list of themselves.
+/// An event about the servers' list of themselves.
 pub(crate) enum ServersEvent {
     Changed,
     Told(Reply),

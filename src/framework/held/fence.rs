@@ -256,7 +256,7 @@ impl Fences {
         None
     }
 
-    /// Has the thread look now; the result tells when the timers are set.
+    /// Wakes the thread for a look now; the result tells when the timers are set.
     fn next_look(&mut self) -> Receiver<io::Result<()>> {
         let (sender, is_set) = bounded(1);
         self.waiting.push(sender);

@@ -11,7 +11,7 @@ use crate::{
     locks::{holds::hold::Hold, options::acquire::AcquireOptions},
 };
 
-/// Has the kernel end this process before its lock may be another's, whatever keeps its threads from running: dropping it
+/// A fence by which the kernel ends this process before its lock may be another's, whatever keeps its threads from running: dropping it
 /// takes the fence away. Made by [`Hold::self_fence`] and [`MultiLockGuard::self_fence`](crate::MultiLockGuard::self_fence).
 ///
 /// A holder may be paused after its last look at its lock (SIGSTOP, a debugger, a page that comes in late, a machine that sleeps),

@@ -38,7 +38,7 @@ fn client_address(server: &str, section: usize) -> Option<(String, u16)> {
     (!host.is_empty()).then(|| (host.to_owned(), port))
 }
 
-/// What stands before the first colon, or in brackets, and what follows the colon.
+/// The text before the first colon, or in brackets, and the text behind it.
 fn host_and_rest(text: &str) -> (&str, &str) {
     let (host, rest) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
         Some((host, rest)) => (host, rest.strip_prefix(':').unwrap_or_default()),

@@ -13,7 +13,7 @@ use crate::base::sync::Mutex;
 const AT_ONCE: u32 = 90;
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Of sessions that cannot wait no more than this is counted: those that come later would pay for them.
+/// The count of sessions that cannot wait ends here: those that come later would pay for them.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// The handshakes of sessions that come back after an outage, server by server. Without it the first server that serves again
@@ -37,7 +37,7 @@ impl Handshakes {
         self.0.lock().get(&server).map_or(Duration::ZERO, |clear| wait(*clear + INTERVAL, now))
     }
 
-    /// Has the next handshake with this server, with or without a wait.
+    /// Books the next handshake with this server, with or without a wait.
     pub(crate) fn take(&self, server: SocketAddr, now: Instant) {
         let mut servers = self.0.lock();
         servers.retain(|_, clear| *clear > now);

@@ -5,7 +5,7 @@ use std::io;
 #[cfg(feature = "dns-srv")]
 use hickory_resolver::{Resolver, TokioResolver, net::runtime::TokioRuntimeProvider, proto::rr::RData};
 
-/// What stands in front of such a name in a connect string.
+/// The prefix of such a name in a connect string.
 pub(crate) const PREFIX: &str = "dnssrv:";
 
 /// Hosts and ports of a service such as `_zk._tcp.example`, in no order: all servers of an ensemble are alike. Asks the name servers

@@ -140,7 +140,7 @@ impl Notes {
         let at = self.world.now();
         let mut state = self.state();
         let State { history, open, .. } = &mut *state;
-        // What another thread is granted just now is over as it returns.
+        // A lock that another thread is granted just now is over as it returns.
         history.facts.closed.entry(session).or_insert(at);
         open.retain(|open| {
             let Some(claim) = history.claims.get_mut(open.claim) else { return false };

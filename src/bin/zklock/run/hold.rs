@@ -112,7 +112,7 @@ impl Held {
         }
     }
 
-    /// Has the kernel end this process once the lock may be another's, and the command with it: the last resort, where both
+    /// Asks the kernel to end this process once the lock may be another's, and the command with it: the last resort, where both
     /// this process and its watchdog are stopped. Only Linux can.
     pub(super) fn self_fence(&self) -> Vec<SelfFence> {
         let fences: Result<_> = self.holds().iter().map(|hold| hold.self_fence(Duration::ZERO)).collect();

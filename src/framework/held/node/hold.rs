@@ -187,7 +187,7 @@ impl HeldNode {
         Some(inner.ends_at.map_or(valid_until, |end| end.min(valid_until)))
     }
 
-    /// Has the process end this margin before the hold may be another's, unless it is released before. `None`: the hold is
+    /// Arms a fence that ends the process this margin before the hold may be another's, unless it is released before. `None`: the hold is
     /// certain for no longer than that.
     pub(crate) fn arm_fence(self: &Arc<Self>, margin: Duration) -> io::Result<Option<FenceId>> {
         fence::begin()?;

@@ -11,7 +11,7 @@ const STALE: usize = 2;
 /// Names by a table that a test changes.
 #[derive(Default)]
 struct Table {
-    /// What the next look-ups of the name say, and all after them.
+    /// The answers of the next look-ups of the name, and all after them.
     answers: Mutex<Vec<SocketAddr>>,
     #[cfg(feature = "dns-srv")]
     name_server: Option<crate::session::servers::srv::tests::NameServer>,
