@@ -61,7 +61,7 @@ fn check_owner(arena: &Arena, directory: &str, identity: &str) {
     assert_eq!(owners, [identity]);
 }
 
-/// Mutex, read/write lock and semaphore, one after the other.
+/// Mutex and read/write lock, ours cached or not, and semaphore, one after the other.
 fn check_locks(realm: &Realm, identity: &str) {
     const LIMIT: usize = 3;
     let arena = &realm.arena;
@@ -72,15 +72,18 @@ fn check_locks(realm: &Realm, identity: &str) {
         check_owner(arena, LOCK, identity);
         peer.release(&mut hold);
     }
-    check_line(arena, &peers, of_ours("", "mutex"), LOCK, LOCK, 1);
-    let holds = hammer(&peers, ROUNDS, of_ours("", "mutex"), |_| LOCK.to_owned());
-    assert_eq!(holds.len(), 4 * ROUNDS);
-    println!("InterProcessMutex: {:?}", check_exclusive(&holds));
+    for ours in ["", "cached-"] {
+        check_line(arena, &peers, of_ours(ours, "mutex"), LOCK, LOCK, 1);
+        let holds = hammer(&peers, ROUNDS, of_ours(ours, "mutex"), |_| LOCK.to_owned());
+        assert_eq!(holds.len(), 4 * ROUNDS);
+        println!("{ours}InterProcessMutex: {:?}", check_exclusive(&holds));
+        arena.await_children(LOCK, 0);
 
-    check_line(arena, &peers, of_ours("", "write"), LOCK, LOCK, 1);
-    let holds = hammer(&peers, ROUNDS, of_ours("", "rw"), |_| LOCK.to_owned());
-    println!("InterProcessReadWriteLock: {:?}", check_exclusive(&holds));
-    arena.await_children(LOCK, 0);
+        check_line(arena, &peers, of_ours(ours, "write"), LOCK, LOCK, 1);
+        let holds = hammer(&peers, ROUNDS, of_ours(ours, "rw"), |_| LOCK.to_owned());
+        println!("{ours}InterProcessReadWriteLock: {:?}", check_exclusive(&holds));
+        arena.await_children(LOCK, 0);
+    }
 
     let [semaphore, locks, leases] = ["/deep/sem", "/deep/sem/locks", "/deep/sem/leases"];
     arena.keep(locks);
@@ -90,18 +93,23 @@ fn check_locks(realm: &Realm, identity: &str) {
 }
 
 fn check_leaders(realm: &Realm, identity: &str) {
-    const PATH: &str = "/leaders/one";
+    for kind in ["latch", "selector"] {
+        check_election(realm, kind, &format!("/leaders/{kind}"), identity);
+    }
+}
+
+fn check_election(realm: &Realm, kind: &str, path: &str, identity: &str) {
     let place = &realm.arena.place;
     let mut peers: Vec<Peer> = Vec::new();
     for number in 0..4 {
         let side = if number % 2 == 0 { Side::Rust } else { Side::Java };
         let mut peer = Peer::leader(side, place, &format!("{side:?}-{number}"));
         peer.await_ready();
-        peer.tell(&format!("latch {PATH}"));
-        realm.arena.await_children(PATH, number + 1);
+        peer.tell(&format!("{kind} {path}"));
+        realm.arena.await_children(path, number + 1);
         peers.push(peer);
     }
-    check_owner(&realm.arena, PATH, identity);
+    check_owner(&realm.arena, path, identity);
     let mut began: u64 = peers[0].hear("leads").parse().unwrap();
     for change in 0..CHANGES {
         let (leader, next) = (&peers[change % 4], &peers[(change + 1) % 4]);
@@ -111,7 +119,7 @@ fn check_leaders(realm: &Realm, identity: &str) {
         assert!(began < ended);
         began = next.hear("leads").parse().unwrap();
         assert!(ended < began, "two leaders for {} ns", ended - began);
-        realm.arena.await_children(PATH, 4);
+        realm.arena.await_children(path, 4);
     }
 }
 
