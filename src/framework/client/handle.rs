@@ -92,8 +92,8 @@ impl CuratorFramework {
         self.core.link.lock().session.as_ref().is_some_and(|session| session.connection() != 0)
     }
 
-    /// The kind of server that the session lives at, as found out or said to [`Builder::dialect`]; `None` before a
-    /// server has told, one or two round trips after it has taken the session up, and where the session cannot tell.
+    /// The kind of server that the session lives at. The client finds it out one or two round trips after a server has
+    /// taken the session up, unless [`Builder::dialect`] names it; `None` before that, and where the session cannot tell.
     ///
     /// ```
     /// # curator_locks::docs::example(|client| {

@@ -51,7 +51,7 @@ impl fmt::Display for LockKind {
     }
 }
 
-/// Whether a contender holds the lock: it has it or waits, and nothing else.
+/// Whether a contender holds the lock or waits for it.
 ///
 /// ```
 /// use curator_locks::{EntryState, TenureState};

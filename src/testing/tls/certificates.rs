@@ -12,7 +12,7 @@ use crate::{error::Result, session::transport::tls_config::TlsConfig, testing::e
 
 /// A certificate authority for one test run, and what it issues for servers and clients. Features `testing` and `tls`.
 ///
-/// Nothing of it is good for more than tests: whoever has it can issue whatever it likes.
+/// It is for tests only: its key is in the hands of whoever has this value.
 ///
 /// ```
 /// use std::time::Duration;
@@ -95,7 +95,7 @@ impl TestingAuthority {
         Ok(TestingAuthority { issuer })
     }
 
-    /// The authority's own certificate, in PEM form: what those have to trust that meet what it has issued.
+    /// The authority's own certificate, in PEM form. Whoever is shown a certificate that it issued has to trust this one.
     #[must_use]
     pub fn pem(&self) -> String {
         self.issuer.pem()
