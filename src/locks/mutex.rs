@@ -18,7 +18,10 @@ use crate::{
             methods::{listening_methods, revocable_methods, thread_lock_methods},
             revocation::{RevocationListener, RevocationRequest},
         },
-        options::{acquire::AcquireOptions, wait::Wait, wait_strategy::WaitStrategy},
+        options::{
+            acquire::{AcquireOptions, Wait},
+            wait_strategy::WaitStrategy,
+        },
         recipe::{
             driver::{LockInternalsDriver, StandardLockInternalsDriver},
             spec::Recipe,

@@ -20,7 +20,7 @@ use crate::{
     },
     locks::{
         acquire::{internals::LockInternals, limit::Limit, owners::Owners, release::QueueHead},
-        options::wait::Wait,
+        options::acquire::Wait,
         recipe::{
             machine::Contender,
             spec::{Do, Environment, Failed, Input, Leftover, Reaction, Spec, View, WatchId},

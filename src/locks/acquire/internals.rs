@@ -1,9 +1,9 @@
 //! The part that all kinds of lock share: a directory, a driver, and how the znodes are named.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    base::{paths::ServerPath, sync::Mutex},
+    base::{paths::ServerPath, sync::Mutex, telemetry::spans::in_acquire_span},
     error::{Error, LostReason, Result},
     framework::{
         client::core::CuratorFramework,
@@ -14,7 +14,10 @@ use crate::{
     },
     locks::{
         holds::{death::UncleanDeaths, hold::Hold},
-        options::{wait::Wait, wait_strategy::WaitStrategy},
+        options::{
+            acquire::{AcquireOptions, Wait},
+            wait_strategy::WaitStrategy,
+        },
         recipe::{
             driver::{LockInternalsDriver, LockInternalsSorter, sorted_children, sorted_contenders},
             spec::{Recipe, Spec},
@@ -51,6 +54,8 @@ pub struct LockInternals {
     /// The listener that the next hold tells about requests to give it back.
     pub(super) revocation: Mutex<Option<Arc<Revocation>>>,
     pub(in crate::locks) strategy: WaitStrategy,
+    /// Whether a thread that holds the lock may acquire it once more.
+    pub(in crate::locks) is_reentrant: bool,
     /// The data of the znodes created from now on.
     data: Mutex<Vec<u8>>,
     pub(in crate::locks) deaths: Option<UncleanDeaths>,
@@ -74,6 +79,7 @@ impl LockInternals {
             recipe,
             revocation: Mutex::default(),
             strategy: WaitStrategy::default(),
+            is_reentrant: true,
             data: Mutex::new(client.core.config.default_data.clone()),
             deaths: None,
         })
@@ -92,6 +98,7 @@ impl LockInternals {
             revocation: Mutex::default(),
             deaths: self.deaths.as_ref().map(UncleanDeaths::anew),
             strategy: self.strategy,
+            is_reentrant: self.is_reentrant,
         };
         change(&mut internals);
         internals
@@ -209,6 +216,52 @@ impl LockInternals {
 
     pub(crate) fn lost(&self, reason: LostReason) -> Error {
         Error::LockLost { path: self.base_path.clone(), reason }
+    }
+
+    pub(in crate::locks) fn uncertain(&self, wanted: Duration) -> Error {
+        Error::Uncertain { path: self.base_path().to_owned(), wanted, after: self.client().session_timeout() }
+    }
+
+    pub(in crate::locks) fn still_taken(&self, ahead: Option<usize>) -> Error {
+        Error::StillTaken { path: self.base_path().to_owned(), ahead }
+    }
+
+    /// Refuses options about one hold alone: a cached znode serves many holds.
+    pub(in crate::locks) fn check_cached(&self, options: &AcquireOptions) -> Result<()> {
+        let (name, rule) = if self.deaths.is_some() {
+            ("unclean deaths", "one mark would stand for all holds of a lock that is cached")
+        } else if options.hold_at_least.is_some() || options.hold_at_most.is_some() || !options.min_validity.is_zero() {
+            ("options", "neither a validity nor a length of the hold for a lock that is cached")
+        } else {
+            return Ok(());
+        };
+        Err(Error::InvalidArgument { name, value: self.base_path().to_owned(), rule: rule.to_owned() })
+    }
+
+    /// Counts and traces one acquire as a whole: its parts are not counted. If a cached znode serves, that costs one
+    /// atomic add. `nodes` takes the held znodes out of a result.
+    pub(in crate::locks) fn observed<T>(
+        &self,
+        kind: &'static str,
+        nodes: fn(&T) -> &[Arc<HeldNode>],
+        acquire: impl FnOnce() -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        in_acquire_span(self.base_path(), kind, acquire, |acquired| {
+            let acquires = &self.client.core.counters.acquires;
+            let (counter, outcome) = match acquired {
+                Ok(Some(held)) => {
+                    let nodes = nodes(held);
+                    nodes.iter().for_each(|node| node.trace(self.base_path()));
+                    let is_cached = nodes.iter().any(|node| node.is_handed_out() && node.grant_number() > 1);
+                    if is_cached { (&acquires.cached, "cached") } else { (&acquires.granted, "granted") }
+                }
+                Ok(None) | Err(Error::StillTaken { .. }) => (&acquires.timed_out, "timed_out"),
+                Err(Error::Cancelled { .. }) => (&acquires.cancelled, "cancelled"),
+                Err(_) => (&acquires.failed, "failed"),
+            };
+            counter.count();
+            outcome
+        })
     }
 }
 

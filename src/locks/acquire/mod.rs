@@ -1,9 +1,9 @@
 //! One acquire, and its release: carries out what a contender wants, on the thread that waits.
 //!
 //! [`contention`] is a contender with its watches and holds, [`last_look`] makes sure of several holds at one moment,
-//! [`validity`] of one, [`unclean`] tells how the holder before went. [`release`] gives a lock back; where the outcome
-//! is unknown, the client's clean-up goes on. [`internals`] is the part of a lock that all of them use, [`owners`]
-//! knows which thread holds it, [`limit`] how many may.
+//! [`unclean`] tells how the holder before went. [`release`] gives a lock back; where the outcome is unknown, the client's
+//! clean-up goes on. [`internals`] is the part of a lock that all of them use, [`owners`] knows which thread holds it,
+//! [`limit`] how many may.
 
 pub(in crate::locks) mod contention;
 pub(crate) mod internals;
@@ -12,7 +12,6 @@ pub(in crate::locks) mod limit;
 pub(in crate::locks) mod owners;
 pub(in crate::locks) mod release;
 pub(in crate::locks) mod unclean;
-pub(in crate::locks) mod validity;
 
 use std::{
     sync::Arc,
@@ -35,9 +34,8 @@ use crate::{
             last_look::pause,
             owners::Owners,
             release::QueueHead,
-            validity::check_validity,
         },
-        options::{wait::Wait, wait_strategy::WaitStrategy},
+        options::{acquire::Wait, wait_strategy::WaitStrategy},
         recipe::{
             driver::number_text,
             spec::{Companion, Do, End, Failed, Input, Reaction, Spec, WatchId},
@@ -131,7 +129,7 @@ impl<'a> Acquire<'a> {
     /// Blocks until the lock is granted, or the caller's time is up. Every other outcome takes the znodes out of the
     /// queue, in the background if need be.
     pub(crate) fn run(mut self) -> Result<Outcome> {
-        check_validity(self.spec.min_validity, self.lock.client().session_timeout())?;
+        self.wait.options.check_validity(self.lock.client().session_timeout())?;
         let io = self.wait.io(self.lock.client().core.config.connection_timeout);
         let call = self.lock.client().call("acquire", self.lock.base_path(), io);
         let since = self.wait.since.unwrap_or_else(clock::now);

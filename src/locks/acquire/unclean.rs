@@ -18,7 +18,7 @@ use crate::{
             death::{UncleanDeath, UncleanDeaths},
             fencing::token::FencingToken,
         },
-        options::wait::Wait,
+        options::acquire::Wait,
     },
     proto::{
         request::Request,

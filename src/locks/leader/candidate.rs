@@ -26,7 +26,7 @@ use crate::{
     locks::{
         acquire::{Outcome, contention::Acquire, internals::LockInternals, last_look::pause},
         leader::leadership::{CloseMode, LeaderState, Leadership},
-        options::{acquire::AcquireOptions, wait::Wait},
+        options::acquire::{AcquireOptions, Wait},
         recipe::doubt::Doubt,
     },
     session::wait::{cancel::CancelToken, deadline::WaitBound},

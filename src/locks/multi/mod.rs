@@ -19,7 +19,7 @@ use crate::{
         held::certainty::{Certainty, Needs},
     },
     locks::{
-        acquire::{last_look::last_look, validity::check_validity},
+        acquire::last_look::last_look,
         face::{guard::OfThread, lock::InterProcessLock, methods::lock_methods},
         holds::{
             deadline::Deadline,
@@ -27,7 +27,7 @@ use crate::{
             hold::{Hold, note_panic},
         },
         mutex::InterProcessMutex,
-        options::{acquire::AcquireOptions, wait::Wait},
+        options::acquire::{AcquireOptions, Wait},
         threads::caching::options::Caching,
     },
     session::wait::{cancel::CancelToken, deadline::WaitEnd},

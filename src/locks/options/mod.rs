@@ -1,6 +1,5 @@
-//! The options of an acquire: [`acquire`] is set by the caller, [`wait`] the bounds of one attempt that follow from it,
-//! [`wait_strategy`] how a waiter waits.
+//! The options of an acquire: [`acquire`] is set by the caller, and has the bounds of one attempt, which follow from that;
+//! [`wait_strategy`] is how a waiter waits.
 
 pub(in crate::locks) mod acquire;
-pub(in crate::locks) mod wait;
 pub(in crate::locks) mod wait_strategy;

@@ -28,7 +28,10 @@ use crate::{
         },
         face::methods::{listening_methods, no_end},
         holds::fence::fenced,
-        options::{acquire::AcquireOptions, wait::Wait, wait_strategy::WaitStrategy},
+        options::{
+            acquire::{AcquireOptions, Wait},
+            wait_strategy::WaitStrategy,
+        },
         recipe::{
             driver::{StandardLockInternalsDriver, sorted_contenders},
             spec::{Recipe, Spec},

@@ -22,7 +22,7 @@ use crate::{
             next_recheck,
             owners::Owners,
         },
-        options::wait::Wait,
+        options::acquire::Wait,
         threads::caching::{
             cache::{Cache, State, Woken},
             local_queue::{Mode, Next, Turn},
