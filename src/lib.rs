@@ -24,16 +24,17 @@
 //!
 //! let mutex = InterProcessMutex::new(&client, "/locks/order-42")?;
 //!
-//! mutex.acquire()?; // as in Java
-//! mutex.release()?;
-//!
-//! let held = mutex.lock()?; // or as a guard, which is released when it is dropped
+//! let held = mutex.lock()?; // a guard, which is released when it is dropped
 //! assert!(held.is_valid());
 //! held.release()?; // as dropping it does, but says how it went
 //!
 //! if let Some(held) = mutex.lock_timeout(Duration::from_secs(5))? {
 //!     println!("the lock is ours, with the number {}", held.fencing_token());
 //! }
+//! mutex.run(|_held| println!("nobody else is here"))?; // an error if the lock was lost meanwhile
+//!
+//! mutex.acquire()?; // or as in Java: the lock belongs to this thread
+//! mutex.release()?;
 //! # Ok(())
 //! # }
 //! ```

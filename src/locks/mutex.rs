@@ -67,15 +67,19 @@ use crate::{
 /// client.start()?;
 ///
 /// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?;
-/// mutex.acquire()?; // as in Java
+/// let held = mutex.lock()?; // a guard, which is released when it is dropped
+/// assert!(held.is_valid());
+/// held.release()?; // as dropping it does, but says how it went
+///
+/// // Or for one closure: an error if the lock was lost before that came to its end.
+/// let token = mutex.run(|held| held.fencing_token())?;
+/// println!("done, as number {token}");
+///
+/// mutex.acquire()?; // or as in Java
 /// mutex.acquire()?; // the same thread once more: only the hold count grows
 /// mutex.release()?;
 /// assert!(mutex.is_owned_by_current_thread());
 /// mutex.release()?;
-///
-/// let held = mutex.lock()?; // or as a guard
-/// assert!(held.is_valid());
-/// held.release()?;
 /// # Ok(())
 /// # }
 /// ```
@@ -173,6 +177,26 @@ impl InterProcessMutex {
     #[must_use]
     pub fn with_caching(self, caching: Caching) -> InterProcessMutex {
         self.rebuilt(|_| (), Some(caching))
+    }
+
+    /// Refuses a second acquire of a thread that holds the lock: [`Error::WouldDeadlock`](crate::Error::WouldDeadlock), and a
+    /// mere try finds the lock taken. By default the thread holds it twice, as in Curator.
+    ///
+    /// Tasks that share a pool of threads need this: two of them on one thread would both be inside.
+    ///
+    /// ```
+    /// # curator_locks::docs::example(|client| {
+    /// # use curator_locks::{Error, InterProcessMutex};
+    /// let mutex = InterProcessMutex::new(client, "/locks/order-42")?.non_reentrant();
+    /// mutex.run(|_| {
+    ///     assert!(matches!(mutex.acquire(), Err(Error::WouldDeadlock { .. })));
+    ///     assert!(matches!(mutex.try_lock(), Ok(None)));
+    /// })?;
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn non_reentrant(self) -> InterProcessMutex {
+        self.configured(|internals| internals.is_reentrant = false)
     }
 
     /// Another lock object, with these settings but for this change.

@@ -54,7 +54,7 @@ use crate::{
 /// editor.held.release()?;
 /// # Ok(()) });
 /// ```
-#[must_use = "the lock is released at once if the guard is not kept"]
+#[must_use = "the lock is released at once if the guard is not kept: by `let held =`, not by `let _ =`"]
 pub struct LockGuard {
     lock: Arc<LockInternals>,
     owners: Arc<Owners>,

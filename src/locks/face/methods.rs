@@ -90,7 +90,7 @@ macro_rules! lock_methods {
             ///
             /// # Errors
             /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
-            #[must_use = "the lock is released at once if the guard is not kept, and is not held if there is none"]
+            #[must_use = "the lock is released at once if the guard is not kept, as by `let _ =`, and is not held if there is none"]
             pub fn lock_timeout(&self, timeout: std::time::Duration) -> $crate::error::Result<Option<$guard>> {
                 self.lock_with(&$crate::locks::options::acquire::AcquireOptions::new().timeout(timeout))
             }
@@ -100,7 +100,7 @@ macro_rules! lock_methods {
             ///
             /// # Errors
             /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
-            #[must_use = "the lock is released at once if the guard is not kept, and is not held if there is none"]
+            #[must_use = "the lock is released at once if the guard is not kept, as by `let _ =`, and is not held if there is none"]
             pub fn try_lock(&self) -> $crate::error::Result<Option<$guard>> {
                 self.lock_timeout(std::time::Duration::ZERO)
             }
@@ -110,10 +110,42 @@ macro_rules! lock_methods {
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire_with`].")]
-            #[must_use = "the lock is released at once if the guard is not kept, and is not held if there is none"]
+            #[must_use = "the lock is released at once if the guard is not kept, as by `let _ =`, and is not held if there is none"]
             pub fn lock_with(&self, options: &$crate::locks::options::acquire::AcquireOptions) -> $crate::error::Result<Option<$guard>> {
                 let held = $crate::locks::face::methods::enter_fenced!(self, options)?;
                 Ok(held.map(|held| self.guard(held)))
+            }
+
+            /// Acquires the lock, waiting as long as it takes, calls `work` with the guard, and releases the lock, however `work`
+            /// ends: a panic of it releases the lock in the background.
+            ///
+            /// # Errors
+            #[doc = concat!("As [`", stringify!($lock), "::acquire`]; then `work` was not called. And")]
+            /// [`Error::LockLost`](crate::error::Error::LockLost) if the lock was lost before `work` came to its end, or
+            /// [`Error::ConnectionLoss`](crate::error::Error::ConnectionLoss) if it was in doubt then and no server has said since that it
+            /// stood; the result of `work` is dropped.
+            pub fn run<T>(&self, work: impl FnOnce(&$guard) -> T) -> $crate::error::Result<T> {
+                Self::run_in(self.lock()?, work)
+            }
+
+            /// As
+            #[doc = concat!("[`run`](", stringify!($lock), "::run), unless the time is up before the lock is acquired: then `None`, and `work` was not")]
+            /// called.
+            ///
+            /// # Errors
+            #[doc = concat!("As [`run`](", stringify!($lock), "::run).")]
+            pub fn run_timeout<T>(
+                &self,
+                timeout: std::time::Duration,
+                work: impl FnOnce(&$guard) -> T,
+            ) -> $crate::error::Result<Option<T>> {
+                self.lock_timeout(timeout)?.map(|guard| Self::run_in(guard, work)).transpose()
+            }
+
+            fn run_in<T>(guard: $guard, work: impl FnOnce(&$guard) -> T) -> $crate::error::Result<T> {
+                let (result, was_valid) = (work(&guard), guard.is_valid());
+                // A lock that is certain at the end of the work was held for all of it, whatever becomes of the release.
+                guard.release().or_else(|error| if was_valid { Ok(()) } else { Err(error) }).map(|()| result)
             }
 
             /// Whether this process holds the lock through this object, or has given it back without the server's

@@ -234,7 +234,7 @@ impl InterProcessMultiLock {
         };
         let wanted = wait.options.min_validity;
         // A foreign lock may have a session of its own, which shows only now.
-        check_validity(wanted, shortest)?;
+        wait.options.check_validity(shortest)?;
         let has_waited = taken.since.is_some_and(|since| clock::since(since) >= LONG_AGO)
             || nodes.iter().skip(1).any(|node| node.has_waited());
         let bound = wait.bound;
@@ -415,7 +415,7 @@ impl fmt::Debug for InterProcessMultiLock {
 /// held.release()?;
 /// # Ok(()) });
 /// ```
-#[must_use = "the locks are released at once if the guard is not kept"]
+#[must_use = "the locks are released at once if the guard is not kept: by `let held =`, not by `let _ =`"]
 pub struct MultiLockGuard {
     members: Members,
     /// The locks may belong to the thread that acquired them.

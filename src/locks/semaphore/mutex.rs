@@ -169,7 +169,7 @@ listening_methods! { InterProcessSemaphoreMutex, |lock| [&lock.semaphore.leases]
 /// std::thread::spawn(move || held.release()).join().expect("no panic")?;
 /// # Ok(()) });
 /// ```
-#[must_use = "the lock is released at once if the guard is not kept"]
+#[must_use = "the lock is released at once if the guard is not kept: by `let held =`, not by `let _ =`"]
 pub struct SemaphoreMutexGuard {
     /// Above the lease, so that the mutex is free here before it is for others.
     _counted: Arc<()>,

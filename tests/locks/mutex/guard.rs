@@ -156,3 +156,35 @@ fn guards_nest() {
     inner.release().unwrap();
     assert!(queue(&client, "/locks/m").is_empty());
 }
+
+#[test]
+fn a_closure_runs_under_the_lock_and_the_lock_is_free_after_it() {
+    let client = support::client();
+    let other = another(&client);
+    let (ours, theirs) = (mutex(&client), mutex(&other));
+    let token = ours
+        .run(|held| {
+            assert!(theirs.run_timeout(Duration::ZERO, |_| ()).unwrap().is_none(), "nobody else runs meanwhile");
+            held.fencing_token()
+        })
+        .unwrap();
+    assert!(theirs.run_timeout(PATIENCE, |held| held.fencing_token() > token).unwrap().unwrap());
+    let panics = thread::scope(|scope| scope.spawn(|| ours.run(|_| panic!("a caller's own")).map(drop)).join());
+    assert!(panics.is_err());
+    theirs.lock_timeout(PATIENCE).unwrap().unwrap().release().unwrap();
+    let done = ours.run(|_| Err::<(), _>("the work's own error")).unwrap();
+    assert_eq!(done, Err("the work's own error"));
+    assert!(!ours.is_acquired_in_this_process());
+}
+
+#[test]
+fn a_closure_whose_lock_was_lost_is_an_error() {
+    let client = support::client();
+    let mutex = mutex(&client);
+    let result = mutex.run(|held| {
+        client.delete().for_path(held.path()).unwrap();
+        eventually("the holder knows", || held.is_lost());
+    });
+    assert!(matches!(result, Err(Error::LockLost { reason: LostReason::NodeDeleted, .. })), "{result:?}");
+    mutex.run(|_| ()).unwrap();
+}

@@ -2,7 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use curator_locks::{AcquireOptions, Error, InterProcessMutex, LockInternals};
+use curator_locks::{AcquireOptions, Caching, Error, InterProcessMutex, LockInternals};
 
 use crate::support::{self, PATIENCE, another, await_queue, builder, connect, eventually, mutex, queue};
 
@@ -120,4 +120,29 @@ fn cleaning_removes_a_directory_that_nobody_uses() {
     assert_eq!(client.check_exists().for_path("/locks/m").unwrap(), None);
     mutex.acquire().unwrap();
     mutex.release().unwrap();
+}
+
+#[test]
+fn a_thread_holds_a_mutex_that_is_not_re_entrant_once() {
+    let client = support::client();
+    for caching in [None, Some(Caching::new())] {
+        let mutex = mutex(&client).non_reentrant();
+        let mutex = caching.into_iter().fold(mutex, InterProcessMutex::with_caching);
+        for _ in 0..2 {
+            let held = mutex.lock().unwrap();
+            let again = mutex.acquire();
+            assert!(matches!(again, Err(Error::WouldDeadlock { .. })), "{again:?}");
+            let again = mutex.acquire_timeout(PATIENCE);
+            assert!(matches!(again, Err(Error::WouldDeadlock { .. })), "{again:?}");
+            assert!(mutex.try_lock().unwrap().is_none());
+            held.release().unwrap();
+        }
+        let held = mutex.lock().unwrap();
+        client.delete().for_path(held.path()).unwrap();
+        eventually("the holder knows", || held.is_lost());
+        let again = mutex.acquire();
+        assert!(matches!(again, Err(Error::LockLost { .. })), "{again:?}");
+        assert!(matches!(held.release(), Err(Error::LockLost { .. })));
+        mutex.run(|_| ()).unwrap();
+    }
 }
