@@ -28,8 +28,6 @@ pub fn lines(results: &Results) -> Vec<Line> {
     // One thread reads the socket, which costs a hop: without it the limits beside Curator were 0.6, and 0.5 for
     // sessions of their own. The bare socket itself is at 0.49, 0.56 (read) and 0.49 (100 sessions).
     ratio("uncontended mutex cycle / Curator", ours(mutex, 1), (mutex, Curator, 1), "<= 0.65", 0.65);
-    // The bare socket itself is at 0.25 beside kazoo 2.11: a lock cannot be asked to be quicker than the wire.
-    ratio("uncontended mutex cycle / kazoo", ours(mutex, 1), (mutex, Kazoo, 1), "<= 0.3", 0.3);
     let fenced = ours("uncontended_mutex_fenced", 1);
     ratio("mutex cycle with a self-fence / without", fenced, ours(mutex, 1), "<= 1.03", 1.03);
     let unfair = "uncontended_unfair";
