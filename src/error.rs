@@ -139,6 +139,19 @@ pub enum Error {
         /// The lock that the thread holds.
         held: String,
     },
+    /// A lock of another kind is held or waited for at the same path, and the client
+    /// [refuses](crate::Builder::refuse_mixed_kinds) that: they would not exclude each other.
+    #[error(
+        "{path} is the path of a {kind} and of {found}, which do not exclude each other: give each a path of its own"
+    )]
+    MixedKinds {
+        /// The lock's path.
+        path: String,
+        /// The kind of the lock that was not acquired.
+        kind: &'static str,
+        /// What is there besides.
+        found: &'static str,
+    },
     /// More stand in the queue than the [acquire](crate::AcquireOptions::max_queue) allows.
     #[error("{ahead} contenders for {path} are in front, more than the acquire allows")]
     Busy {
@@ -327,6 +340,7 @@ impl Error {
             Error::Cancelled { .. } => "Cancelled",
             Error::Timeout { .. } => "Timeout",
             Error::TransactionFailed { .. } => "TransactionFailed",
+            Error::MixedKinds { .. } => "MixedKinds",
             Error::Busy { .. } => "Busy",
             Error::StillTaken { .. } => "StillTaken",
             Error::Uncertain { .. } => "Uncertain",

@@ -4,7 +4,7 @@ use crate::{
     error::Result,
     framework::{client::core::CuratorFramework, held::holds::HoldKind},
     locks::{
-        acquire::internals::LockInternals,
+        acquire::{internals::LockInternals, kinds::UNFAIR_HOLDER},
         face::{
             guard::LockGuard,
             methods::{listening_methods, mutex_lock_methods},
@@ -14,10 +14,6 @@ use crate::{
     },
 };
 
-/// The directory of the holder's znode, below the lock's path. Its parent, which is never removed while the lock is in use,
-/// keeps clients out that know the lock as one ephemeral znode `<path>/lock`: they find the name taken, and nothing can be
-/// created below theirs.
-pub(in crate::locks) const DIRECTORY: &str = "lock/holder";
 /// The end of the name of the holder's znode.
 const NAME: &str = "lock";
 
@@ -105,7 +101,7 @@ impl InterProcessUnfairMutex {
     /// [`Error::InvalidPath`](crate::Error::InvalidPath) for an invalid path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessUnfairMutex> {
         let driver = StandardLockInternalsDriver::with_lock_name(NAME);
-        let recipe = Recipe { below: Some(DIRECTORY), is_sole: true, ..Recipe::new(HoldKind::Unfair, driver) };
+        let recipe = Recipe { below: Some(UNFAIR_HOLDER), is_sole: true, ..Recipe::new(HoldKind::Unfair, driver) };
         Ok(InterProcessUnfairMutex { mutex: InterProcessMutex::of(LockInternals::new(client, path, recipe)?) })
     }
 

@@ -12,7 +12,8 @@ use std::{
 
 use curator_locks::{
     Builder, ConnectionState, CuratorFramework, Error, HoldState, InterProcessLock, InterProcessMultiLock,
-    InterProcessMutex, InterProcessSemaphoreMutex, Locker, LostReason, RetryOneTime,
+    InterProcessMutex, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex, Locker,
+    LostReason, RetryOneTime,
     testing::{FaultProxy, TestingServer},
 };
 
@@ -179,6 +180,44 @@ fn a_lost_lock_is_warned_about_also_where_its_guard_is_dropped_before_anybody_kn
     eventually("it is warned about", || {
         logged().lines().any(|line| line.starts_with("WARN") && line.contains(&node) && line.contains("expired"))
     });
+}
+
+/// They do not exclude each other, so whoever uses both by mistake is to hear of it.
+#[test]
+fn locks_of_several_kinds_at_one_path_are_warned_about_once_and_refused_where_that_is_wanted() {
+    catch_logs(log::LevelFilter::Debug);
+    let namespace = namespace();
+    let client = connect(builder(support::server(), &namespace));
+    let strict = connect(builder(support::server(), &namespace).refuse_mixed_kinds(true));
+    let warnings = |path: &str| {
+        let said = format!("{path} is the path of a mutex and of ");
+        logged().lines().filter_map(|line| Some(line.split_once(&said)?.1.to_owned())).collect::<Vec<_>>()
+    };
+    let semaphore = InterProcessSemaphoreV2::new(&client, "/both/s", 2).unwrap();
+    let unfair = InterProcessUnfairMutex::new(&client, "/both/u").unwrap();
+    let (_lease, _held) = (semaphore.acquire().unwrap(), unfair.lock().unwrap());
+    // The directories have such names, and nobody uses them as locks.
+    for path in ["/names/locks/orders", "/names/leases", "/names/lock/here"] {
+        client.create().creating_parents_if_needed().for_path(path).unwrap();
+    }
+    for (path, found) in [("/both/s", Some("a semaphore")), ("/both/u", Some("an unfair lock")), ("/names", None)] {
+        for _ in 0..3 {
+            InterProcessMutex::new(&client, path).unwrap().run(|_| ()).unwrap();
+        }
+        let said: Vec<String> =
+            found.map(|found| format!("{found}, which do not exclude each other")).into_iter().collect();
+        assert_eq!(warnings(path), said);
+        let refused = InterProcessMutex::new(&strict, path).unwrap().lock().map(drop);
+        match (&refused, found) {
+            (Ok(()), None) => {}
+            (Err(Error::MixedKinds { path: told, kind: "mutex", found: what }), Some(found)) => {
+                assert_eq!((told.as_str(), *what), (path, found));
+            }
+            _ => panic!("{path}: {refused:?}"),
+        }
+        let left = || client.get_children().for_path(path).unwrap().into_iter().any(|name| name.contains("-lock-"));
+        eventually("nothing is left in the queue", || !left());
+    }
 }
 
 #[test]

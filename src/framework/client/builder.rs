@@ -230,6 +230,28 @@ impl Builder {
         self
     }
 
+    /// Refuses a lock where a lock of another kind is held or waited for at the same path: the acquire fails with
+    /// [`Error::MixedKinds`] and holds nothing. Defaults to no: a warning in the log, once for each directory. In Curator such
+    /// locks are independent of each other, and so they are here: a mutex does not exclude an unfair mutex or a semaphore.
+    ///
+    /// Mutexes, read/write locks and leaders see that in their own list, which costs no request; only where it shows the names
+    /// `lock` or `leases`, one more round trip tells whether they are those of a lock. An unfair mutex or a semaphore sees
+    /// nothing of the others.
+    ///
+    /// ```
+    /// # use curator_locks::{CuratorFramework, RetryOneTime};
+    /// let client = CuratorFramework::builder()
+    ///     .connect_string("zk1:2181,zk2:2181,zk3:2181")
+    ///     .retry_policy(RetryOneTime::new(std::time::Duration::from_secs(1)))
+    ///     .refuse_mixed_kinds(true)
+    ///     .build()?;
+    /// # Ok::<(), curator_locks::Error>(())
+    /// ```
+    pub fn refuse_mixed_kinds(mut self, refuse: bool) -> Self {
+        self.config.refuse_mixed_kinds = refuse;
+        self
+    }
+
     /// The largest request or reply in bytes. Defaults to 1,048,575 for a request, the servers' limit unless their
     /// `jute.maxbuffer` says otherwise, and 4 MiB for a reply; 1,024 to 2^31-1.
     ///

@@ -26,6 +26,7 @@ pub(crate) struct Config {
     pub(crate) max_hold_time: Option<Duration>,
     /// Whether the client follows the servers' list of themselves.
     pub(crate) ensemble_tracker: bool,
+    pub(crate) refuse_mixed_kinds: bool,
 }
 
 impl Default for Config {
@@ -42,6 +43,7 @@ impl Default for Config {
             recheck_interval: Some(Duration::from_secs(30)),
             max_hold_time: None,
             ensemble_tracker: true,
+            refuse_mixed_kinds: false,
         }
     }
 }

@@ -7,7 +7,13 @@ use std::{
 };
 
 use super::node::{HeldNode, ZnodeCache};
-use crate::base::{collections::HashMap, paths::ServerPath, sync::Mutex, threads::thread_id, unlocked::drop_unlocked};
+use crate::base::{
+    collections::{HashMap, HashSet},
+    paths::ServerPath,
+    sync::Mutex,
+    threads::thread_id,
+    unlocked::drop_unlocked,
+};
 
 /// A kind of lock, by the holders that it keeps out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +55,8 @@ impl fmt::Display for HoldKind {
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
     directories: Arc<Mutex<HashMap<ServerPath, Weak<DirectoryHolds>>>>,
+    /// Directories with names of other kinds of locks, where somebody has looked for those.
+    looked_at: Mutex<HashSet<ServerPath>>,
 }
 
 /// The holds of one directory. They are looked up once for each lock object, and not at each acquire.
@@ -74,6 +82,11 @@ impl Holds {
         let new = Arc::new(DirectoryHolds { directory: directory_of, holds, caches, directories: directories_of });
         directories.insert(directory.clone(), Arc::downgrade(&new));
         new
+    }
+
+    /// Whether nobody has looked for locks of other kinds in this directory before.
+    pub(crate) fn is_first_look(&self, directory: &ServerPath) -> bool {
+        self.looked_at.lock().insert(directory.clone())
     }
 }
 

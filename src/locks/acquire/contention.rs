@@ -100,6 +100,8 @@ pub(crate) struct Contention {
     mailbox: Option<(Sender<TimedInput>, Receiver<TimedInput>)>,
     /// When the wake-up that was read last came.
     woken: Option<Instant>,
+    /// A list has shown names of other kinds of locks.
+    pub(super) sees_other_kinds: bool,
 }
 
 /// The receiver of the events of a contender's own znode: the waiter, later the hold.
@@ -131,7 +133,7 @@ impl Contention {
     pub(super) fn step(&mut self, acquire: &Acquire<'_>, mut input: Input<Error>) -> Do<Error> {
         if let Input::Answers(answers) = &mut input {
             answers.iter_mut().for_each(|answer| unpack(acquire.lock, answer));
-            self.answered(answers);
+            self.answered(acquire.lock, answers);
         }
         let view = view_of(self.session.as_ref(), acquire.wait.is_over());
         let contender = &mut self.contender;
@@ -182,12 +184,15 @@ impl Contention {
         })
     }
 
-    fn answered(&mut self, answers: &[std::result::Result<Response, Failed<Error>>]) {
+    fn answered(&mut self, lock: &LockInternals, answers: &[std::result::Result<Response, Failed<Error>>]) {
         for (id, answer) in std::mem::take(&mut self.asked).into_iter().zip(answers) {
             if let (Some(WatchId::Own(_)), Ok(Response::Data { data, stat })) = (id, answer)
                 && let Some(revocable) = &self.revocable
             {
                 revocable.read(data, stat);
+            }
+            if let Ok(Response::Children { names, .. }) = answer {
+                self.sees_other_kinds |= lock.shows_other_kinds(names);
             }
         }
     }

@@ -3,10 +3,11 @@
 //! [`contention`] is a contender with its watches and holds, [`last_look`] makes sure of several holds at one moment,
 //! [`unclean`] tells how the holder before went. [`release`] gives a lock back; where the outcome is unknown, the client's
 //! clean-up goes on. [`internals`] is the part of a lock that all of them use, [`owners`] knows which thread holds it,
-//! [`limit`] how many may.
+//! [`limit`] how many may, [`kinds`] whether locks of other kinds are at the same path.
 
 pub(in crate::locks) mod contention;
 pub(crate) mod internals;
+pub(in crate::locks) mod kinds;
 pub(in crate::locks) mod last_look;
 pub(in crate::locks) mod limit;
 pub(in crate::locks) mod owners;
@@ -418,6 +419,9 @@ impl<'a> Run<'a> {
         let counters = self.granted.first().and_then(|held| held.counters());
         if let Some(counters) = counters.filter(|_| self.acquire.on_step.is_none()) {
             counters.waits.record(clock::since(self.since));
+        }
+        if let Some(session) = self.contention.session.as_ref().filter(|_| self.contention.sees_other_kinds) {
+            lock.check_kinds(self.call, session)?;
         }
         if lock.hear_of_deaths(&self.granted, &spec.data, *wait)? {
             lock.limit_holds(&self.granted, wait.options);

@@ -10,14 +10,16 @@ use crate::{
         held::revocation::without_request,
     },
     locks::{
-        acquire::internals::{children_of, directory_of},
+        acquire::{
+            internals::{children_of, directory_of},
+            kinds::{SEMAPHORE_LEASES, SEMAPHORE_LOCKS, UNFAIR_HOLDER},
+        },
         holds::fencing::token::FencingToken,
         queue_view::{
             kinds::{EntryMode, EntryState, LockKind, NameStyle, TenureState},
             names::{self, Named, is_kazoo_lease},
         },
         recipe::{driver::sorted_contenders, znode_name::ZNodeName},
-        unfair,
     },
     proto::{request::Request, response::Response},
     session::{api::Session, wait::deadline::WaitBound},
@@ -242,8 +244,8 @@ impl QueueScan<'_> {
     /// Each kind of lock that is found there is a queue of its own.
     fn directory(&self, path: &str, directory: &ServerPath) -> Result<LockQueue> {
         let beside = ServerPath::from_server(format!("{}-__lock__", directory.as_str()));
-        let (locks, leases) = (directory.join("locks"), directory.join("leases"));
-        let sole = directory.join(unfair::DIRECTORY);
+        let (locks, leases) = (directory.join(SEMAPHORE_LOCKS), directory.join(SEMAPHORE_LEASES));
+        let sole = directory.join(UNFAIR_HOLDER);
         let ([children, queued, leased, kazoo_queued, holder], data) =
             self.list([directory, &locks, &leases, &beside, &sole])?;
         let (contenders, others): (Vec<String>, Vec<String>) =
@@ -274,7 +276,7 @@ impl QueueScan<'_> {
             false => !leased_names.is_empty() || leased.is_some() && !queued_names.is_empty(),
         };
         if is_semaphore {
-            others.retain(|name| name != "locks" && name != "leases");
+            others.retain(|name| name != SEMAPHORE_LOCKS && name != SEMAPHORE_LEASES);
             let queued = queued.unwrap_or_default();
             queues.push(self.semaphore(path, (&locks, &queued), (&leases, &leased_names))?);
         }

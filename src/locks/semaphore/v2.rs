@@ -23,6 +23,7 @@ use crate::{
             Outcome,
             contention::Acquire,
             internals::{LockInternals, children_of},
+            kinds::{SEMAPHORE_LEASES, SEMAPHORE_LOCKS},
             limit::Limit,
             release::QueueHead,
         },
@@ -40,11 +41,6 @@ use crate::{
         shared::count::SharedCountReader,
     },
 };
-
-/// The directory of the queue, below the semaphore's path.
-const LOCKS: &str = "locks";
-/// The directory of the leases, below the semaphore's path.
-const LEASES: &str = "leases";
 
 /// A semaphore that processes share: at most a given number of leases at a time, first come, first served. Java:
 /// `InterProcessSemaphoreV2`.
@@ -108,7 +104,7 @@ pub struct InterProcessSemaphoreV2 {
 
 impl InterProcessSemaphoreV2 {
     /// The names below the semaphore's path. Java: `LOCK_SCHEMA`.
-    pub const LOCK_SCHEMA: [&'static str; 2] = [LOCKS, LEASES];
+    pub const LOCK_SCHEMA: [&'static str; 2] = [SEMAPHORE_LOCKS, SEMAPHORE_LEASES];
 
     /// A semaphore with a fixed number of leases. Does no I/O.
     ///
@@ -135,8 +131,8 @@ impl InterProcessSemaphoreV2 {
     fn with_limit(client: &CuratorFramework, path: &str, limit: Limit) -> Result<InterProcessSemaphoreV2> {
         let (queue, counter) =
             (StandardLockInternalsDriver::new(), StandardLockInternalsDriver::with_lock_name("lease-"));
-        let queue = Recipe { below: Some(LOCKS), is_queue: true, ..Recipe::new(HoldKind::Custom, queue) };
-        let leases = Recipe { below: Some(LEASES), ..Recipe::new(HoldKind::AnyThread, counter) };
+        let queue = Recipe { below: Some(SEMAPHORE_LOCKS), is_queue: true, ..Recipe::new(HoldKind::Custom, queue) };
+        let leases = Recipe { below: Some(SEMAPHORE_LEASES), ..Recipe::new(HoldKind::AnyThread, counter) };
         let internals = |recipe| LockInternals::new(client, path, recipe).map(Arc::new);
         let (locks, leases) = (internals(queue)?, internals(leases)?);
         Ok(InterProcessSemaphoreV2 { locks, leases, limit, is_contended: Arc::default() })
@@ -255,7 +251,7 @@ impl InterProcessSemaphoreV2 {
     /// # Errors
     /// As [every operation on a znode](crate::operations#errors).
     pub fn participant_nodes(&self) -> Result<Vec<String>> {
-        let names = children_of(self.client(), &format!("{}/{LEASES}", self.path()))?;
+        let names = children_of(self.client(), &format!("{}/{SEMAPHORE_LEASES}", self.path()))?;
         Ok(sorted_contenders(&names).into_iter().map(str::to_owned).collect())
     }
 
