@@ -197,6 +197,9 @@ pub(crate) struct Run {
     /// Keep the lock at least so long, also if the command ends earlier
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) at_least: Option<Duration>,
+    /// Run also where a lock of another kind is used at the same path, which does not exclude this one
+    #[arg(long)]
+    pub(crate) mixed: bool,
     /// The exit status if the lock was not to be had
     #[arg(long, short = 'E', value_name = "STATUS", default_value_t = crate::failure::NOT_HAD)]
     pub(crate) conflict_exit_code: u8,

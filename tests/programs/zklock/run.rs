@@ -10,7 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curator_locks::{InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockQueue};
+use curator_locks::{
+    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2,
+    InterProcessUnfairMutex, LockQueue,
+};
 use nix::sys::signal::Signal;
 
 use crate::{
@@ -338,4 +341,35 @@ fn the_commands_group_dies_with_a_killed_zklock() {
     assert!(pids.iter().all(|pid| !is_gone(pid)));
     run.signal(Signal::SIGKILL);
     eventually("command and what it started are gone", || pids.iter().all(|pid| is_gone(pid)));
+}
+
+/// Each for itself is the whole truth of its own kind: two jobs would run beside each other.
+#[test]
+fn a_lock_of_another_kind_at_the_same_path_is_refused() {
+    let client = client();
+    let run = |path: &str, kind: &[&str], more: &[&str]| {
+        zklock([&["run", "-n", path], kind, more, &["--", "true"]].concat()).output().unwrap()
+    };
+    let (mutex, unfair, semaphore) = (&[][..], &["--unfair"][..], &["--semaphore", "2"][..]);
+    let check = |path: &str, others: [&[&str]; 2]| {
+        for wanted in others {
+            let output = run(path, wanted, &[]);
+            let said = stderr_of(&output);
+            assert_eq!(output.status.code(), Some(FAILED), "{wanted:?}: {said}");
+            let named = said.contains(&format!("{path} is the path of a lock of kind ")) && said.contains("--mixed");
+            assert!(named && said.contains("held by somebody"), "{said}");
+            assert_eq!(run(path, wanted, &["--mixed"]).status.code(), Some(0), "{wanted:?}");
+        }
+    };
+    let path = path();
+    let held = InterProcessMutex::new(&client, &path).unwrap().with_lock_data("somebody").lock().unwrap();
+    check(&path, [unfair, semaphore]);
+    held.release().unwrap();
+    let held = InterProcessUnfairMutex::new(&client, &path).unwrap().with_lock_data("somebody").lock().unwrap();
+    check(&path, [mutex, semaphore]);
+    held.release().unwrap();
+    let held = InterProcessSemaphoreMutex::new(&client, &path).unwrap().with_lock_data("somebody").lock().unwrap();
+    check(&path, [mutex, unfair]);
+    held.release().unwrap();
+    assert_eq!(run(&path, unfair, &[]).status.code(), Some(0), "nobody uses the others any more");
 }

@@ -55,6 +55,9 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
         return Err(signals.take_ending().map_or(failure, Failure::ended_by));
     }
     let locks = Locks::new(&client, args)?;
+    if !args.mixed {
+        check_kinds(&client, &locks.paths, args)?;
+    }
     let least = clock::Limits::least(client.session_timeout());
     let options = AcquireOptions::new().cancel_token(&signals.ending).min_validity(least);
     let line = waiting::Line::begin(&client, args, locks.paths.clone());
@@ -80,6 +83,20 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     drop(locks);
     client.close();
     ended.map(|ended| ended.status)
+}
+
+/// Two jobs that take locks of different kinds at one path would run beside each other.
+fn check_kinds(client: &CuratorFramework, paths: &[String], args: &Run) -> Result<()> {
+    let Some((path, other)) =
+        paths.iter().find_map(|path| Some((path, waiting::other_kind(client, path, &args.kind)?)))
+    else {
+        return Ok(());
+    };
+    client.close();
+    Err(Failure::new(format!(
+        "{path} is the path of {other}, which this one does not exclude: choose the same kind or another path; --mixed runs \
+         the command all the same"
+    )))
 }
 
 /// Servers that answer too late to make the lock certain for long enough delay the command, as unreachable ones do.

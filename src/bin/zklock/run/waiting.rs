@@ -8,10 +8,13 @@ use std::{
 };
 
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
-use curator_locks::{CuratorFramework, EntryState, LockQueue};
+use curator_locks::{CuratorFramework, EntryState, LockKind, LockQueue};
 use parking_lot::Mutex;
 
-use crate::{args::Run, show, voice};
+use crate::{
+    args::{Kind, Run},
+    show, voice,
+};
 
 /// A shorter wait is not shown.
 const FIRST: Duration = Duration::from_millis(400);
@@ -97,16 +100,36 @@ fn describe(client: &CuratorFramework, paths: &[String]) -> curator_locks::Resul
     Ok("the servers".to_owned())
 }
 
-/// The holder of the lock, if the servers say so at once: an outage must not keep a finished program alive.
+/// The holder of the lock, if the servers say so at once.
 pub(super) fn holders(client: &CuratorFramework, path: &str) -> Option<String> {
+    let (queues, session) = (look(client, path)?, client.session_id());
+    name_holders(waited_for(&queues, session), session)
+}
+
+/// A lock of another kind that is held or waited for at this path, if the servers say so at once.
+pub(super) fn other_kind(client: &CuratorFramework, path: &str, wanted: &Kind) -> Option<String> {
+    let queues = look(client, path)?;
+    let is_other = |queue: &&LockQueue| {
+        let is_wanted = match queue.kind {
+            LockKind::Unfair => wanted.unfair,
+            LockKind::Semaphore => wanted.semaphore.is_some(),
+            // They queue in one directory.
+            _ => !wanted.unfair && wanted.semaphore.is_none(),
+        };
+        !is_wanted && !queue.entries.is_empty()
+    };
+    let other = std::iter::once(&queues).chain(&queues.beside).find(is_other)?;
+    let by = name_holders(other, client.session_id()).map(|holders| format!(" held by {holders}"));
+    Some(format!("a lock of kind {}{}", other.kind, by.unwrap_or_default()))
+}
+
+/// Looks at the lock on a thread of its own: an outage must not keep a finished program alive, nor outlast a timeout.
+fn look(client: &CuratorFramework, path: &str) -> Option<LockQueue> {
     let (tell, told) = bounded(1);
     let (client, path) = (client.clone(), path.to_owned());
-    let look = move || {
-        let (queues, session) = (LockQueue::inspect(&client, &path).ok(), client.session_id());
-        // The receiver may be gone.
-        let _ = tell.send(queues.and_then(|queues| name_holders(waited_for(&queues, session), session)));
-    };
-    thread::Builder::new().name("holders".into()).spawn(look).ok()?;
+    // The receiver may be gone.
+    let look = move || drop(tell.send(LockQueue::inspect(&client, &path).ok()));
+    thread::Builder::new().name("look".into()).spawn(look).ok()?;
     told.recv_timeout(PAUSE).ok().flatten()
 }
 
