@@ -112,6 +112,9 @@ pub(crate) struct Connection {
     #[cfg(feature = "kerberos")]
     #[arg(long, global = true, value_name = "SERVICE/HOST@REALM")]
     pub(crate) server_principal: Option<String>,
+    /// Make the chroot, with which --connect ends, where the servers have none
+    #[arg(long, global = true)]
+    pub(crate) create_chroot: bool,
     /// Encrypt, and trust what the certificates in this PEM file have issued
     #[cfg(feature = "tls")]
     #[arg(long, global = true, value_name = "FILE")]

@@ -30,6 +30,7 @@ struct File {
     connection_timeout: Option<String>,
     auth: Vec<String>,
     creator_acl: bool,
+    create_chroot: bool,
     tls_ca: Option<PathBuf>,
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
@@ -49,6 +50,7 @@ pub(crate) struct Settings {
     pub(crate) connection_timeout: Duration,
     auth: Vec<String>,
     creator_acl: bool,
+    create_chroot: bool,
     tls: Option<Tls>,
     login: Login,
 }
@@ -101,6 +103,7 @@ impl Settings {
             connection_timeout: time(args.connection_timeout, file.connection_timeout, CONNECTION_TIMEOUT)?,
             auth: if args.auth.is_empty() { file.auth } else { args.auth.clone() },
             creator_acl: args.creator_acl || file.creator_acl,
+            create_chroot: args.create_chroot || file.create_chroot,
             tls,
             login,
         })
@@ -116,6 +119,7 @@ impl Settings {
             .connect_string(&self.connect)
             .session_timeout(self.session_timeout)
             .connection_timeout(self.connection_timeout)
+            .create_chroot(self.create_chroot)
             .retry_policy(policy);
         for auth in &self.auth {
             let (scheme, credentials) = auth

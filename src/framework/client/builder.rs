@@ -98,7 +98,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// The servers, `host:port,host:port/chroot`. The port defaults to 2181; IPv6 addresses stand in brackets.
+    /// The servers, `host:port,host:port/chroot`. The port defaults to 2181; IPv6 addresses stand in brackets. The
+    /// chroot has to exist, see [`Builder::create_chroot`].
     pub fn connect_string(self, connect_string: impl Into<String>) -> Self {
         self.ensemble_provider(FixedEnsembleProvider::new(connect_string))
     }
@@ -227,6 +228,24 @@ impl Builder {
     /// package `zookeeper` writes at each heartbeat anyway.
     pub fn quorum_heartbeats(mut self, wanted: bool) -> Self {
         self.quorum_heartbeats = wanted;
+        self
+    }
+
+    /// Whether the client makes the znode that the connect string ends with, where the servers have none. Defaults to no: the first
+    /// acquire fails with [`Error::InvalidPath`], as with a typo in the chroot the process would take locks that nobody else knows
+    /// of. The [namespace](Builder::namespace) is always made.
+    ///
+    /// ```
+    /// # use curator_locks::{CuratorFramework, RetryOneTime};
+    /// let client = CuratorFramework::builder()
+    ///     .connect_string("zk1:2181,zk2:2181,zk3:2181/shop")
+    ///     .retry_policy(RetryOneTime::new(std::time::Duration::from_secs(1)))
+    ///     .create_chroot(true)
+    ///     .build()?;
+    /// # Ok::<(), curator_locks::Error>(())
+    /// ```
+    pub fn create_chroot(mut self, create: bool) -> Self {
+        self.config.create_chroot = create;
         self
     }
 

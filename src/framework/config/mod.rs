@@ -27,6 +27,7 @@ pub(crate) struct Config {
     /// Whether the client follows the servers' list of themselves.
     pub(crate) ensemble_tracker: bool,
     pub(crate) refuse_mixed_kinds: bool,
+    pub(crate) create_chroot: bool,
 }
 
 impl Default for Config {
@@ -44,6 +45,7 @@ impl Default for Config {
             max_hold_time: None,
             ensemble_tracker: true,
             refuse_mixed_kinds: false,
+            create_chroot: false,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     base::{paths::ServerPath, random},
-    error::Result,
+    error::{Error, Result},
     framework::{
         cleanup::jobs::Job,
         client::{call::Call, core::CuratorFramework},
@@ -55,8 +55,8 @@ impl CuratorFramework {
         leaf_acl(&*self.core.config.acl_provider, &self.prefix.acl_path(path))
     }
 
-    /// Makes a directory and all that is missing above it, of containers or of persistent znodes. `true` if this call made
-    /// the directory itself.
+    /// Makes a directory and all that is missing above it, of containers or of persistent znodes; but not the chroot, unless the
+    /// client is to. `true` if this call made the directory itself.
     pub(crate) fn make_directory(
         &self,
         call: &Call<'_>,
@@ -78,6 +78,12 @@ impl CuratorFramework {
         if is_below_ephemeral && !missing.is_empty() {
             // The server would refuse the creates one by one.
             return Err(call.error(SessionError::Server(ErrorCode::NoChildrenForEphemerals)));
+        }
+        let chroot = self.prefix.chroot();
+        if missing.iter().any(|path| path.as_str() == chroot) && !self.core.config.create_chroot {
+            let rule = "the servers have no such znode, and the chroot of a connect string is not made on the fly: mend the \
+                        connect string, or make it, for instance by Builder::create_chroot(true)";
+            return Err(Error::InvalidPath { path: chroot.to_owned(), rule: rule.to_owned() });
         }
         let made = self.make_missing(call, session, &missing, containers);
         if made.is_err() {

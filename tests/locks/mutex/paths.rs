@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use curator_locks::{CreateMode, Error, InterProcessMutex, InterProcessUnfairMutex, LockInternals};
+use curator_locks::{
+    CreateMode, Error, InterProcessMutex, InterProcessSemaphoreMutex, InterProcessUnfairMutex, LockInternals,
+};
 
 use crate::support::{self, PATIENCE, another, await_queue, builder_at, connect, mutex, queue};
 
@@ -70,13 +72,37 @@ fn a_namespace_stands_in_front_of_every_path_and_is_not_seen() {
     assert!(client.using_namespace("a//b").is_err());
 }
 
+/// With a typo in it the process would take locks that nobody else knows of.
 #[test]
-fn a_chroot_that_does_not_exist_is_made() {
+fn a_chroot_that_does_not_exist_is_an_error_that_names_it() {
+    let plain = support::client().using_namespace("").unwrap();
+    let top = format!("/{}", support::namespace());
+    let chroot = format!("{top}/inner");
+    let connect_string = format!("{}{chroot}", support::server().connect_string());
+    for namespace in ["", "names"] {
+        let client = connect(builder_at(&connect_string, namespace));
+        let refusals = [
+            mutex(&client).acquire(),
+            InterProcessUnfairMutex::new(&client, "/locks/u").unwrap().acquire(),
+            InterProcessSemaphoreMutex::new(&client, "/locks/s").unwrap().acquire(),
+            client.create().creating_parents_if_needed().for_path("/some/data").map(drop),
+        ];
+        for refused in refusals {
+            assert!(matches!(&refused, Err(Error::InvalidPath { path, .. }) if *path == chroot), "{refused:?}");
+        }
+        assert!(plain.check_exists().for_path(&top).unwrap().is_none(), "nothing is left");
+    }
+    plain.create().creating_parents_if_needed().for_path(&chroot).unwrap();
+    mutex(&connect(builder_at(&connect_string, "names"))).run(|_| ()).unwrap();
+}
+
+#[test]
+fn a_chroot_is_made_where_that_is_wanted() {
     let plain = support::client().using_namespace("").unwrap();
     let chroot = format!("/{}/inner", support::namespace());
     let connect_string = format!("{}{chroot}", support::server().connect_string());
     for namespace in ["", "names"] {
-        let client = connect(builder_at(&connect_string, namespace));
+        let client = connect(builder_at(&connect_string, namespace).create_chroot(true));
         let mutex = mutex(&client);
         mutex.acquire().unwrap();
         let path = mutex.lock_path().unwrap();

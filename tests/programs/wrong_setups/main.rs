@@ -219,7 +219,7 @@ const ROWS: [Row; 30] = [
     (
         "a chroot that is not there",
         || acquire(builder_at(&format!("{}/nowhere/at/all", server().connect_string()), &namespace())),
-        &["(nothing)"],
+        &["/nowhere/at/all", "no such znode", "create_chroot(true)"],
     ),
     (
         "a server without containers",

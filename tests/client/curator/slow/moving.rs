@@ -33,6 +33,7 @@ fn client(cluster: &TestingCluster, number: usize, losses: &'static AtomicUsize)
     let chroot = if number.is_multiple_of(2) { "" } else { "/moving" };
     let client = CuratorFramework::builder()
         .connect_string(format!("{}{chroot}", cluster.connect_string()))
+        .create_chroot(true)
         .session_timeout(SESSION)
         .connection_timeout(Duration::from_secs(3))
         .retry_policy(RetryNTimes::new(100, Duration::from_millis(100)))
