@@ -12,7 +12,7 @@ use crate::{
     connection::Settings,
     failure::Result,
     hosts::{connect, four_letters},
-    show,
+    show, voice,
 };
 
 const PROBES: usize = 20;
@@ -40,7 +40,7 @@ impl Report {
         };
         self.is_wrong |= verdict == Verdict::Wrong;
         // If nobody reads it, the status still tells.
-        let _ = show::print(&format!("{mark}  {what:<12} {found}\n"));
+        let _ = show::print(&format!("{mark}  {what:<12} {}\n", voice::in_flags(found)));
     }
 }
 

@@ -38,9 +38,30 @@ fn begin() -> Option<Sender<Word>> {
     thread::Builder::new().name("voice".into()).spawn(write).ok().map(|_| sender)
 }
 
+/// What the library's errors say of its own methods, and the flags by which this program has them. A name that contains
+/// another one comes first.
+const FLAGS: [(&str, &str); 11] = [
+    ("Builder::create_chroot(true)", "--create-chroot"),
+    ("Builder::sasl()", "--sasl-user and --kerberos"),
+    ("Sasl::digest()", "--sasl-user"),
+    ("server_principal()", "--server-principal"),
+    ("principal()", "--principal"),
+    ("a keytab()", "a --keytab"),
+    ("keytab()", "--keytab"),
+    ("root_certificates_pem()", "--tls-ca"),
+    ("client_certificate_pem()", "--tls-cert"),
+    ("authorization()", "--auth"),
+    ("canonicalize_hostname()", "the servers' names in --connect"),
+];
+
+/// A text of the library's for those who know the command alone.
+pub(crate) fn in_flags(text: &str) -> String {
+    FLAGS.iter().fold(text.to_owned(), |text, (method, flag)| text.replace(method, flag))
+}
+
 /// A line of this program's.
 pub(crate) fn say(text: impl std::fmt::Display) {
-    write(format!("zklock: {text}\n"));
+    write(format!("zklock: {}\n", in_flags(&text.to_string())));
 }
 
 /// Text as it is.

@@ -373,3 +373,21 @@ fn a_lock_of_another_kind_at_the_same_path_is_refused() {
     held.release().unwrap();
     assert_eq!(run(&path, unfair, &[]).status.code(), Some(0), "nobody uses the others any more");
 }
+
+/// A person at a shell has flags, not the methods of a library.
+#[test]
+fn errors_name_the_flags_of_the_command() {
+    let servers = format!("{}/nowhere", support::server().connect_string());
+    let refused = |more: &[&str], path: &str| {
+        let line = [more, &["run", "-t", "10s", path, "--", "true"]].concat();
+        let output = zklock_at(&servers, line).output().unwrap();
+        (output.status.code(), stderr_of(&output))
+    };
+    let (status, said) = refused(&[], "/x");
+    assert_eq!(status, Some(FAILED), "{said}");
+    assert!(said.contains("\"/nowhere\"") && said.contains("--create-chroot") && !said.contains("()"), "{said}");
+    let (status, said) = refused(&["--auth", "nobody:knows"], "/x");
+    assert!(status == Some(FAILED) && said.contains("see --auth") && !said.contains("()"), "{said}");
+    let report = zklock_at(&servers, ["doctor"]).output().unwrap();
+    assert!(stdout_of(&report).contains("--create-chroot"), "{}", stdout_of(&report));
+}
