@@ -9,6 +9,7 @@ const EXAMPLES: &str = "\
 Examples:
   zklock run /jobs/report -- make report          one machine at a time makes the report
   zklock run --nonblock /jobs/report -- make report || echo 'somebody else does'
+  zklock run /jobs/report -c 'make report && mail report'
   zklock run --semaphore 3 /downloads -- wget URL at most three downloads at a time
   zklock ls /jobs/report                          who holds it, who waits, since when
   zklock tree / --watch                           every lock of the ensemble, again and again
@@ -42,7 +43,7 @@ HUP, INT, QUIT, TERM, USR1, USR2 and CONT go on to the command. `zklock revoke` 
 
 Examples:
   zklock run /jobs/report -- make report
-  zklock run --timeout 30s /jobs/report -- sh -c 'make report && mail report'
+  zklock run --timeout 30s /jobs/report -c 'make report && mail report'
   zklock run --also /accounts/17 /accounts/4 -- ./transfer 4 17 100
   zklock run --at-least 1m /cron/nightly -- ./nightly    for clocks of cron that differ by less than a minute";
 
@@ -73,7 +74,7 @@ pub(crate) struct Cli {
 #[command(next_help_heading = "Connection")]
 pub(crate) struct Connection {
     /// The servers: host:port,host:port/chroot
-    #[arg(long, short, env = "ZK_CONNECT", global = true, value_name = "SERVERS")]
+    #[arg(long, env = "ZK_CONNECT", global = true, value_name = "SERVERS")]
     pub(crate) connect: Option<String>,
     /// A configuration file instead of ~/.config/zklock.toml and /etc/zklock.toml
     #[arg(long, env = "ZKLOCK_CONFIG", global = true, value_name = "FILE")]
@@ -140,6 +141,11 @@ pub(crate) enum Command {
     /// Show who holds a lock and who waits for it
     #[command(after_help = LS_HELP)]
     Ls(Ls),
+    /// Wait until nobody holds a lock, and take nothing
+    ///
+    /// It looks four times a second. Whoever is to have the lock next takes it with `zklock run`: by the time that this command has
+    /// ended somebody else may hold it.
+    Wait(Wait),
     /// Show every lock below a path, and who waits for whom in a circle
     #[command(after_help = LS_HELP)]
     Tree(Tree),
@@ -200,6 +206,9 @@ pub(crate) struct Run {
     /// Keep the lock at least so long, also if the command ends earlier
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) at_least: Option<Duration>,
+    /// Give the lock back after so long: the command is ended before, as if the lock were about to be lost (status 123)
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) at_most: Option<Duration>,
     /// Run also where a lock of another kind is used at the same path, which does not exclude this one
     #[arg(long)]
     pub(crate) mixed: bool,
@@ -215,9 +224,22 @@ pub(crate) struct Run {
     /// The lock's path
     #[arg(value_name = "PATH")]
     pub(crate) path: String,
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<OsString>,
+    /// The command, as a line for sh
+    #[arg(long, short = 'c', value_name = "LINE", conflicts_with = "command")]
+    pub(crate) shell: Option<OsString>,
+    /// The command and its arguments; behind `--` where one of its own options would be taken for one of these
+    #[arg(trailing_var_arg = true, required_unless_present = "shell", value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl Run {
+    /// What to run.
+    pub(crate) fn line(&self) -> Vec<OsString> {
+        match &self.shell {
+            Some(line) => vec!["sh".into(), "-c".into(), line.clone()],
+            None => self.command.clone(),
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -240,6 +262,19 @@ pub(crate) struct Show {
 pub(crate) struct Ls {
     #[command(flatten)]
     pub(crate) show: Show,
+    /// Exit with 1 if one of the locks is held, with 0 if all are free
+    #[arg(long, conflicts_with = "watch")]
+    pub(crate) exit_code: bool,
+    /// The lock's path
+    #[arg(value_name = "PATH", required = true)]
+    pub(crate) paths: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Wait {
+    /// Wait at most so long; then the exit status is 124
+    #[arg(long, short, value_name = "DURATION", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
     /// The lock's path
     #[arg(value_name = "PATH", required = true)]
     pub(crate) paths: Vec<String>,

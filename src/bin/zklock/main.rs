@@ -55,7 +55,8 @@ fn obey(cli: &Cli) -> Result<u8> {
     logger::begin(cli.connection.verbose, matches!(cli.command, Command::Run(_)));
     match &cli.command {
         Command::Run(run) => return run::run(&cli.connection, run),
-        Command::Ls(ls) => show::ls(&cli.connection, ls)?,
+        Command::Ls(ls) => return show::ls(&cli.connection, ls),
+        Command::Wait(wanted) => return show::wait(&cli.connection, wanted),
         Command::Tree(tree) => tree::tree(&cli.connection, tree)?,
         Command::Revoke(revoke) => breaking::revoke(&cli.connection, revoke)?,
         Command::Break(wanted) => breaking::break_lock(&cli.connection, wanted)?,

@@ -3,7 +3,8 @@
 use std::{
     io::{self, IsTerminal, Write},
     os::fd::AsFd,
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use clap::ColorChoice;
@@ -13,9 +14,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
 
 use crate::{
-    args::{Connection, Ls, Show},
+    args::{Connection, Ls, Show, Wait},
     connection::connect,
-    failure::{Result, cannot},
+    failure::{Failure, NOT_HAD, Result, cannot},
     hosts::Hosts,
     voice,
 };
@@ -31,17 +32,42 @@ pub(crate) const RED: u8 = 31;
 pub(crate) const GREEN: u8 = 32;
 pub(crate) const YELLOW: u8 = 33;
 
-pub(crate) fn ls(connection: &Connection, args: &Ls) -> Result<()> {
-    let client = connect(connection)?;
+/// The pause between two looks of `zklock wait`.
+const PAUSE: Duration = Duration::from_millis(250);
+
+pub(crate) fn ls(connection: &Connection, args: &Ls) -> Result<u8> {
+    let (client, mut is_held) = (connect(connection)?, false);
     repeat(&args.show, || {
         let queues: curator_locks::Result<Vec<Vec<LockQueue>>> =
             args.paths.iter().map(|path| inspect(&client, path)).collect();
         let (queues, hosts) = (queues?.concat(), Hosts::ask(connection, &args.show)?);
+        is_held = queues.iter().any(LockQueue::is_held);
         if args.show.json {
             return Ok(json(&queues.iter().map(|queue| lock(queue, &hosts)).collect()));
         }
         Ok(queues.iter().map(|queue| table(queue, &hosts)).collect::<Vec<_>>().join("\n"))
-    })
+    })?;
+    Ok(u8::from(args.exit_code && is_held))
+}
+
+/// 0: nobody holds one of the locks; [`NOT_HAD`]: the time was up first.
+pub(crate) fn wait(connection: &Connection, args: &Wait) -> Result<u8> {
+    let (client, begun) = (connect(connection)?, Instant::now());
+    loop {
+        let mut queues = Vec::new();
+        for path in &args.paths {
+            queues.append(&mut inspect(&client, path)?);
+        }
+        if !queues.iter().any(LockQueue::is_held) {
+            return Ok(0);
+        }
+        let left = args.timeout.map_or(PAUSE, |timeout| timeout.saturating_sub(begun.elapsed()));
+        if left.is_zero() {
+            let held = queues.iter().find(|queue| queue.is_held()).map_or("", |queue| queue.path.as_str());
+            return Err(Failure { status: NOT_HAD, text: format!("{held}: still held after {:?}", begun.elapsed()) });
+        }
+        thread::sleep(left.min(PAUSE));
+    }
 }
 
 /// The lock at a path, and those of other kinds there.

@@ -17,7 +17,7 @@ use curator_locks::{
 use nix::sys::signal::Signal;
 
 use crate::{
-    FAILED, NOT_HAD, Running, calibration, is_gone, is_stopped, path, stderr_of, stdout_of, support,
+    FAILED, LOST, NOT_HAD, Running, calibration, is_gone, is_stopped, path, stderr_of, stdout_of, support,
     support::{
         eventually,
         machine::{Machine, since},
@@ -390,4 +390,49 @@ fn errors_name_the_flags_of_the_command() {
     assert!(status == Some(FAILED) && said.contains("see --auth") && !said.contains("()"), "{said}");
     let report = zklock_at(&servers, ["doctor"]).output().unwrap();
     assert!(stdout_of(&report).contains("--create-chroot"), "{}", stdout_of(&report));
+}
+
+#[test]
+fn a_command_needs_no_dashes_in_front_and_may_be_a_line_for_the_shell() {
+    let said = |line: &[&str]| {
+        let output = zklock(line).output().unwrap();
+        (output.status.code().unwrap(), stdout_of(&output))
+    };
+    let path = path();
+    assert_eq!(said(&["run", &path, "echo", "-n", "hi", "--", "-c"]), (0, "hi -- -c".to_owned()));
+    assert_eq!(said(&["run", &path, "-t", "10s", "echo", "-t"]), (0, "-t\n".to_owned()));
+    assert_eq!(said(&["run", &path, "-c", "echo $ZKLOCK_PATH; exit 3"]), (3, format!("{path}\n")));
+    let wrong = zklock(["run", &path, "-x", "true"]).output().unwrap();
+    assert_eq!(wrong.status.code(), Some(FAILED));
+    assert!(stderr_of(&wrong).contains("'-- -x'"), "{}", stderr_of(&wrong));
+    assert_eq!(said(&["run", &path]).0, FAILED);
+}
+
+#[test]
+fn a_command_that_outlasts_its_time_is_ended() {
+    let path = path();
+    let (begin, output) = (Instant::now(), zklock(["run", "--at-most", "8s", &path, "sleep", "1000"]).output().unwrap());
+    assert_eq!(output.status.code(), Some(LOST), "{}", stderr_of(&output));
+    assert!(begin.elapsed() < Duration::from_secs(500));
+    let output = zklock(["run", "--at-most", "100ms", &path, "true"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(FAILED));
+    assert!(stderr_of(&output).contains("--at-most"), "{}", stderr_of(&output));
+    assert_eq!(zklock(["run", "-n", "--at-most", "1h", &path, "true"]).status().unwrap().code(), Some(0));
+}
+
+#[test]
+fn scripts_ask_whether_a_lock_is_held_and_wait_until_it_is_free() {
+    let (client, path) = (client(), path());
+    let status = |line: &[&str]| zklock(line).output().unwrap().status.code().unwrap();
+    assert_eq!(status(&["ls", "--exit-code", &path]), 0);
+    assert_eq!(status(&["wait", &path]), 0);
+    let held = InterProcessMutex::new(&client, &path).unwrap().lock().unwrap();
+    assert_eq!(status(&["ls", "--exit-code", &path]), 1);
+    assert_eq!(status(&["ls", &path]), 0);
+    assert_eq!(status(&["wait", "-t", "300ms", &path]), NOT_HAD);
+    let mut waits = zklock(["wait", &path]).spawn().unwrap();
+    thread::sleep(Duration::from_millis(600));
+    assert!(waits.try_wait().unwrap().is_none(), "it is held");
+    held.release().unwrap();
+    assert_eq!(waits.wait().unwrap().code(), Some(0));
 }

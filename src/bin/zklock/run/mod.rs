@@ -59,7 +59,14 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
         check_kinds(&client, &locks.paths, args)?;
     }
     let least = clock::Limits::least(client.session_timeout());
-    let options = AcquireOptions::new().cancel_token(&signals.ending).min_validity(least);
+    let mut options = AcquireOptions::new().cancel_token(&signals.ending).min_validity(least);
+    if let Some(most) = args.at_most {
+        if most <= least {
+            client.close();
+            return Err(Failure::new(format!("--at-most {most:?} leaves no time: it has to be longer than {least:?}")));
+        }
+        options = options.hold_at_most(most);
+    }
     let line = waiting::Line::begin(&client, args, locks.paths.clone());
     let acquired = acquire(&locks, args, begun, &options);
     drop(line);
@@ -129,7 +136,7 @@ fn not_had(client: &CuratorFramework, locks: &Locks, args: &Run) -> Failure {
 
 /// The data that others see: where the command runs, and its name, without its arguments, which may be secret.
 fn describe(args: &Run) -> String {
-    let command = args.command.first().map(|command| command.to_string_lossy().into_owned()).unwrap_or_default();
+    let command = args.line().first().map(|command| command.to_string_lossy().into_owned()).unwrap_or_default();
     format!("{} {command}", who())
 }
 
