@@ -254,7 +254,9 @@ impl<'a> Director<'a> {
                 self.lasts(number, fault, *lasts);
             }
             Fault::Lower { lasts } => {
-                let most = self.plan.timeout / 3;
+                // A session that is made meanwhile keeps this timeout, and locks work up to a round trip of 0.3 of it.
+                let slowest = self.plan.processes.iter().map(|process| process.latency).max().unwrap_or_default();
+                let most = (self.plan.timeout / 3).max(slowest * 10).min(self.plan.timeout);
                 self.servers(|ensemble, _, _| ensemble.grant_at_most(most));
                 self.world.network().cut(Links::all(), Cut::Reset);
                 let times = self.lasts(number, fault, *lasts);

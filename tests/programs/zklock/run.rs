@@ -411,7 +411,8 @@ fn a_command_needs_no_dashes_in_front_and_may_be_a_line_for_the_shell() {
 #[test]
 fn a_command_that_outlasts_its_time_is_ended() {
     let path = path();
-    let (begin, output) = (Instant::now(), zklock(["run", "--at-most", "8s", &path, "sleep", "1000"]).output().unwrap());
+    let (begin, output) =
+        (Instant::now(), zklock(["run", "--at-most", "8s", &path, "sleep", "1000"]).output().unwrap());
     assert_eq!(output.status.code(), Some(LOST), "{}", stderr_of(&output));
     assert!(begin.elapsed() < Duration::from_secs(500));
     let output = zklock(["run", "--at-most", "100ms", &path, "true"]).output().unwrap();
