@@ -15,12 +15,12 @@ macro_rules! chapter {
     };
 }
 
-chapter!(guide, "../docs/guide.md");
-chapter!(guarantees, "../docs/guarantees.md");
-chapter!(simulator, "../docs/simulator.md");
-chapter!(sharing, "../docs/sharing.md");
-chapter!(operations, "../docs/operations.md");
-chapter!(porting, "../docs/porting.md");
+chapter!(guide, "docs/guide.md");
+chapter!(guarantees, "docs/guarantees.md");
+chapter!(simulator, "docs/simulator.md");
+chapter!(sharing, "docs/sharing.md");
+chapter!(operations, "docs/operations.md");
+chapter!(porting, "docs/porting.md");
 
 /// Runs an example of the documentation with a client of a server of its own. Without the feature `testing` it is only
 /// compiled.
