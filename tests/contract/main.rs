@@ -71,6 +71,7 @@ contract! {
         refused_release: NO_REQUEST,
         container_cleanup: NO_CONTAINERS,
         vanishing_directory: "its server ends the connection at the first container, within the time",
+        timeout: "its server may do so within the time of a call; `cached_read` shows it in the simulator",
     ]
     #[cfg(feature = "zookeeper")]
     zookeeper_mutex = subject::MUTEX.over_the_package(), without [
