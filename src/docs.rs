@@ -4,23 +4,30 @@ use std::error::Error;
 
 use crate::framework::client::core::CuratorFramework;
 
-/// A chapter, whose links go to what stands at the crate's root.
+/// A chapter, whose links go to what stands at the crate's root, and its pictures.
 macro_rules! chapter {
-    ($name:ident, $file:literal) => {
+    ($name:ident, $file:literal $(, $picture:literal)*) => {
         pub mod $name {
             #![doc = include_str!($file)]
+            $(#![doc = include_str!($picture)])*
             #[allow(unused_imports, reason = "the chapter's links")]
             use crate::*;
         }
     };
 }
 
-chapter!(guide, "../docs/guide.md");
-chapter!(guarantees, "../docs/guarantees.md");
-chapter!(simulator, "../docs/simulator.md");
-chapter!(sharing, "../docs/sharing.md");
-chapter!(operations, "../docs/operations.md");
-chapter!(porting, "../docs/porting.md");
+chapter!(
+    guide,
+    "docs/guide.md",
+    "../docs/pictures/queue.svg",
+    "../docs/pictures/tenure.svg",
+    "../docs/pictures/session.svg"
+);
+chapter!(guarantees, "docs/guarantees.md");
+chapter!(simulator, "docs/simulator.md");
+chapter!(sharing, "docs/sharing.md");
+chapter!(operations, "docs/operations.md");
+chapter!(porting, "docs/porting.md");
 
 /// Runs an example of the documentation with a client of a server of its own. Without the feature `testing` it is only
 /// compiled.

@@ -182,6 +182,36 @@ fn a_lost_lock_is_warned_about_also_where_its_guard_is_dropped_before_anybody_kn
     });
 }
 
+#[test]
+fn a_contenders_life_can_be_read_in_the_log() {
+    catch_logs(log::LevelFilter::Debug);
+    let client = connect(builder(support::server(), &namespace()));
+    let mutex = InterProcessMutex::new(&client, "/life").unwrap();
+    let name = |path: &str| path.rsplit('/').next().unwrap().to_owned();
+    let held = mutex.lock().unwrap();
+    let first = name(held.path());
+    let second = std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let held = mutex.lock().unwrap();
+            let node = name(held.path());
+            held.release().unwrap();
+            node
+        });
+        eventually("it waits", || logged().contains(&format!(" waits for {first}")));
+        held.release().unwrap();
+        waiter.join().unwrap()
+    });
+    for line in [
+        format!("/life: {first} granted after "),
+        format!("/life: {second} waits for {first}"),
+        format!("/life: {first} released"),
+        format!("/life: {second} granted after "),
+        format!("/life: {second} released"),
+    ] {
+        assert!(logged().contains(&line), "{line}");
+    }
+}
+
 /// They do not exclude each other, so whoever uses both by mistake is to hear of it.
 #[test]
 fn locks_of_several_kinds_at_one_path_are_warned_about_once_and_refused_where_that_is_wanted() {

@@ -346,6 +346,10 @@ impl<'a> Run<'a> {
             Some(interval) => clock::now().checked_add(interval),
             None => next_recheck(self.client()),
         };
+        let (contender, path) = (&self.contention.contender, self.acquire.lock.base_path());
+        if let (Some(node), Some(other)) = (contender.nodes.first(), contender.waits_for()) {
+            log::debug!("{path}: {} waits for {other}", node.name);
+        }
         let bound = self.acquire.wait.bound;
         let until = recheck.map_or(bound, |at| bound.by(at));
         let received = self.contention.receive(until);
@@ -422,6 +426,9 @@ impl<'a> Run<'a> {
         }
         if let Some(session) = self.contention.session.as_ref().filter(|_| self.contention.sees_other_kinds) {
             lock.check_kinds(self.call, session)?;
+        }
+        for held in &self.granted {
+            log::debug!("{}: {} granted after {:?}", lock.base_path(), held.path().name(), clock::since(self.since));
         }
         if lock.hear_of_deaths(&self.granted, &spec.data, *wait)? {
             lock.limit_holds(&self.granted, wait.options);

@@ -64,6 +64,7 @@ impl LockInternals {
         self.forget_revocation(held);
         // If the cache is gone, the znode goes with the last hold by it.
         if !held.has_left_others() {
+            log::debug!("{}: {} released", self.base_path(), held.path().name());
             held.znode().released();
             self.client().core.held.remove(held);
         }

@@ -96,6 +96,11 @@ pub struct Contender {
 }
 
 impl Contender {
+    /// The contender in front, whose end it waits for.
+    pub fn waits_for(&self) -> Option<&str> {
+        self.predecessor.as_ref().map(|predecessor| predecessor.name.as_str())
+    }
+
     /// Whether this watch is still needed. The acquire gives up all others.
     pub fn wants(&self, watch: WatchId) -> bool {
         let predecessor = self.predecessor.as_ref();

@@ -46,7 +46,7 @@ fn each_member_of_curators_is_called_or_has_its_line_in_the_guide() {
     shared::call();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let table = fs::read_to_string(root.join("tests/programs/coverage/members.md")).unwrap();
-    let guide = fs::read_to_string(root.join("docs/porting.md")).unwrap().replace('\n', " ");
+    let guide = fs::read_to_string(root.join("src/docs/porting.md")).unwrap().replace('\n', " ");
     let (rows, calls) = (rows(&table), CALLS.lock().unwrap().clone());
     assert_eq!(rows.len(), 174, "members of Curator 5.7.1");
     let mut wrong = Vec::new();

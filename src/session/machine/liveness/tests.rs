@@ -317,7 +317,7 @@ fn a_session_stays_certain_over_a_slow_link_for_as_long_as_the_docs_say() {
         let doubt = if doubt.is_zero() { "no".to_owned() } else { hundredths(doubt) };
         table += &format!("| {} | {} | {doubt} |\n", hundredths(round_trip), hundredths(least));
     }
-    assert!(include_str!("../../../../docs/guarantees.md").contains(&table), "the docs say otherwise:\n{table}");
+    assert!(include_str!("../../../docs/guarantees.md").contains(&table), "the docs say otherwise:\n{table}");
     assert!(certainty(Liveness::new(T, begin), begin, T * 34 / 100).0.is_zero());
     // A handle of the package takes one request at a time.
     let slowest = T * 13 / 100;
