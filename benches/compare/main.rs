@@ -18,7 +18,7 @@ mod sides;
 
 use std::{env, path::PathBuf, time::Instant};
 
-use results::Storage;
+use results::{Results, Storage};
 use run::Run;
 use sections::{caching, contention, costs, drains, uncontended};
 use sides::Outcome;
@@ -28,8 +28,15 @@ fn main() -> Outcome<()> {
     let arguments: Vec<String> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["side", name] => sides::serve(name),
+        ["draw"] => draw(),
         words => bench(words),
     }
+}
+
+/// Draws what a run has measured, once more.
+fn draw() -> Outcome<()> {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("benches");
+    plots::draw(&Results::read(&directory)?, &directory)
 }
 
 type Section = fn(Run) -> Outcome<Run>;

@@ -1,6 +1,6 @@
 //! The figures as pictures.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
 use plotters::prelude::*;
 
@@ -48,34 +48,49 @@ fn color(side: Kind) -> RGBColor {
     }
 }
 
-/// Both axes are logarithmic.
+/// One place for each number of waiters; microseconds go by their logarithm.
 fn lines(title: &str, rows: &[&Row], file: &Path) -> Outcome<()> {
     let root = SVGBackend::new(file, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
-    let most = rows.iter().map(|row| row.n).max().unwrap_or(1) as f64;
-    let (low, high) = range(rows);
+    let mut numbers: Vec<usize> = rows.iter().map(|row| row.n).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let place = |n: usize| numbers.iter().position(|other| *other == n).unwrap_or_default();
+    let medians = || rows.iter().map(|row| row.median_us);
+    let (low, high) = (medians().fold(f64::INFINITY, f64::min), medians().fold(1.0, f64::max));
+    let base = if high / low < 20.0 { 2.0 } else { 10.0 };
     let mut chart = ChartBuilder::on(&root)
         .caption(title, ("sans-serif", 20))
         .margin(12)
         .x_label_area_size(42)
         .y_label_area_size(64)
-        .build_cartesian_2d((1.0..most * 1.2).log_scale(), (low / 1.5..high * 1.5).log_scale())?;
+        // The names of the sides stand in the room above.
+        .build_cartesian_2d(0..numbers.len() - 1, (low / 1.3..high * 2.2).log_scale().base(base))?;
     chart
         .configure_mesh()
         .x_desc("waiters")
-        .y_desc("microseconds per hand-over, median")
-        .x_label_formatter(&|x| format!("{x:.0}"))
+        .y_desc("microseconds per hand-over, median (logarithmic)")
+        .x_labels(numbers.len())
+        .x_label_formatter(&|place| numbers.get(*place).map(usize::to_string).unwrap_or_default())
         .y_label_formatter(&|y| format!("{y:.0}"))
         .light_line_style(WHITE)
         .draw()?;
     for side in Kind::ALL {
-        let points: Vec<(f64, f64)> =
-            rows.iter().filter(|row| row.side == side).map(|row| (row.n as f64, row.median_us)).collect();
+        let points: Vec<(usize, f64)> =
+            rows.iter().filter(|row| row.side == side).map(|row| (place(row.n), row.median_us)).collect();
         if points.is_empty() {
             continue;
         }
         let style = color(side).stroke_width(2);
-        chart.draw_series(points.iter().map(|point| Circle::new(*point, 3, color(side).filled())))?;
+        // A side is known by its mark as well as by its colour.
+        let (at, filled, hollow) = (points.iter().copied(), color(side).filled(), color(side).stroke_width(2));
+        match side {
+            Kind::CuratorLocks => chart.draw_series(at.map(|at| Circle::new(at, 5, filled)))?,
+            Kind::Curator => chart.draw_series(at.map(|at| TriangleMarker::new(at, 7, filled)))?,
+            Kind::Kazoo => chart.draw_series(at.map(|at| Cross::new(at, 5, hollow)))?,
+            Kind::ZooKeeperCrate => chart.draw_series(at.map(|at| Circle::new(at, 5, hollow)))?,
+            _ => chart.draw_series(at.map(|at| Circle::new(at, 2, filled)))?,
+        };
         chart
             .draw_series(LineSeries::new(points, style))?
             .label(side.name())
@@ -87,43 +102,59 @@ fn lines(title: &str, rows: &[&Row], file: &Path) -> Outcome<()> {
         .background_style(WHITE)
         .border_style(RGBColor(0xcc, 0xcc, 0xcc))
         .draw()?;
-    Ok(root.present()?)
+    root.present()?;
+    drop(chart);
+    drop(root);
+    for_dark_pages(file)
 }
 
-/// The median as a bar, the 99th percentile as a mark.
+/// The medians set the scale. The 99th percentile is a line above the bar, with its number; it may end beyond the picture.
 fn bars(title: &str, rows: &[&Row], file: &Path) -> Outcome<()> {
     let root = SVGBackend::new(file, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
-    let (_, high) = range(rows);
-    let count = rows.len() as f64;
+    let high = rows.iter().map(|row| row.median_us).fold(1.0, f64::max);
+    let (top, count) = (high * 1.4, rows.len() as f64);
     let mut chart = ChartBuilder::on(&root)
         .caption(title, ("sans-serif", 20))
         .margin(12)
         .x_label_area_size(42)
         .y_label_area_size(64)
-        .build_cartesian_2d(0.0..count, 0.0..high * 1.15)?;
+        .build_cartesian_2d(0.0..count, 0.0..top)?;
     chart
         .configure_mesh()
         .disable_x_mesh()
         .disable_x_axis()
-        .y_desc("microseconds, median; the line is the 99th percentile")
+        .y_desc("microseconds, median; the line goes to the 99th percentile")
         .y_label_formatter(&|y| format!("{y:.0}"))
+        .light_line_style(WHITE)
         .draw()?;
     for (index, row) in rows.iter().enumerate() {
-        let (left, right) = (index as f64 + 0.2, index as f64 + 0.8);
+        let (left, aside, right) = (index as f64 + 0.2, index as f64 + 0.77, index as f64 + 0.8);
         let bar = Rectangle::new([(left, 0.0), (right, row.median_us)], color(row.side).filled());
         chart.draw_series([bar])?;
-        let mark = [(left, row.p99_us), (right, row.p99_us)];
-        chart.draw_series(LineSeries::new(mark, color(row.side).stroke_width(2)))?;
-        let label = format!("{}: {:.0}", row.side.name(), row.median_us);
-        let above = row.median_us.max(row.p99_us) + high * 0.04;
-        chart.draw_series([Text::new(label, (left, above), ("sans-serif", 13))])?;
+        let end = row.p99_us.min(top * 0.94);
+        let whisker = [(aside, row.median_us), (aside, end)];
+        chart.draw_series(LineSeries::new(whisker, color(row.side).stroke_width(1)))?;
+        let text = |text: String, (x, y): (f64, f64)| Text::new(text, (x, y), ("sans-serif", 13));
+        let beyond = if row.p99_us > end { " (beyond)" } else { "" };
+        chart.draw_series([
+            text(format!("99 %: {:.0}{beyond}", row.p99_us), (left, end + top * 0.045)),
+            text(row.side.name().to_owned(), (left, -top * 0.02)),
+            text(format!("{:.0}", row.median_us), (left, row.median_us + top * 0.04)),
+        ])?;
     }
-    Ok(root.present()?)
+    root.present()?;
+    drop(chart);
+    drop(root);
+    for_dark_pages(file)
 }
 
-fn range(rows: &[&Row]) -> (f64, f64) {
-    let low = rows.iter().map(|row| row.median_us).fold(f64::INFINITY, f64::min);
-    let high = rows.iter().map(|row| row.median_us.max(row.p99_us)).fold(1.0, f64::max);
-    (low, high)
+/// What is black or white in the picture changes places on a dark page.
+fn for_dark_pages(file: &Path) -> Outcome<()> {
+    let style = "<style>@media (prefers-color-scheme: dark) { [fill='#FFFFFF'] { fill: #0d1117; } [stroke='#FFFFFF'] { stroke: \
+                 #0d1117; } [fill='#000000'] { fill: #e6edf3; } [stroke='#000000'] { stroke: #e6edf3; } [fill='#555555'] { fill: \
+                 #9ea7b3; } [stroke='#555555'] { stroke: #9ea7b3; } }</style>";
+    let picture = fs::read_to_string(file)?;
+    let (head, rest) = picture.split_once('>').ok_or("no picture")?;
+    Ok(fs::write(file, format!("{head}>\n{style}{rest}"))?)
 }

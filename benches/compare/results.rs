@@ -67,6 +67,23 @@ impl Results {
         Ok(fs::write(directory.join("report.md"), &self.report)?)
     }
 
+    /// The figures that [`save`](Results::save) has written.
+    pub fn read(directory: &Path) -> Outcome<Results> {
+        let rows: Vec<serde_json::Value> = serde_json::from_str(&fs::read_to_string(directory.join("results.json"))?)?;
+        let row = |row: &serde_json::Value| {
+            let (name, storage) = (row["side"].as_str()?, row["storage"].as_str()?);
+            Some(Row {
+                workload: row["workload"].as_str()?.to_owned(),
+                side: Kind::EVERY.into_iter().find(|side| side.name() == name)?,
+                n: usize::try_from(row["n"].as_u64()?).ok()?,
+                storage: [Storage::Tmpfs, Storage::Disk].into_iter().find(|known| known.name() == storage)?,
+                median_us: row["median_us"].as_f64()?,
+                p99_us: row["p99_us"].as_f64()?,
+            })
+        };
+        Ok(Results { rows: rows.iter().filter_map(row).collect(), ..Results::default() })
+    }
+
     fn json(&self) -> String {
         let rows = self.rows.iter().map(|row| {
             format!(
