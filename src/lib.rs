@@ -80,6 +80,9 @@
 #![cfg_attr(test, warn(clippy::disallowed_methods, clippy::disallowed_types))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(test)]
+extern crate self as curator_locks;
+
 mod base;
 pub mod docs;
 mod error;

@@ -2,16 +2,19 @@
 //!
 //! [`world`] is a run and its report, [`process`] a client's process, [`network`] what lies between processes and servers,
 //! `transport` what makes it the session's, [`ensemble`] the servers. `workload` is what runs in it, [`check`] what has to be
-//! true of each run.
+//! true of each run. `contract` runs the cases of `tests/contract`.
 #![allow(clippy::disallowed_types, reason = "locked for moments in which no other thread runs")]
 #![allow(clippy::indexing_slicing, clippy::unwrap_used, clippy::panic, reason = "for tests alone")]
 
 pub(crate) mod check;
 #[cfg(feature = "testing")]
 mod conformance;
+mod contract;
 pub(crate) mod ensemble;
+mod faults;
 pub(crate) mod network;
 pub(crate) mod process;
+mod proxy;
 mod tests;
 mod transport;
 mod workload;

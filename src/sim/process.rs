@@ -55,6 +55,10 @@ impl Process {
         &self.name
     }
 
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+
     /// All links between this process and the servers.
     pub(crate) fn links(&self) -> Links {
         Links { process: Some(self.number), server: None }
@@ -111,6 +115,11 @@ impl Process {
         self.world.note(&format!("{} stands still for {time:?}", self.name));
         self.world.network().count("pause");
         self.world.sim().stand_still(self.number, time, false);
+    }
+
+    /// Ends a pause, however long it was to be.
+    pub(crate) fn go_on(&self) {
+        self.world.sim().go_on(self.number);
     }
 
     /// As [`pause`](Process::pause), and waits last longer by that time: the system's timers stand still.

@@ -1,6 +1,12 @@
 //! One run: processes, network and servers, and a report of what has come of it.
 
-use std::{ops::RangeInclusive, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    ops::RangeInclusive,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use fastrand::Rng;
 use parking_lot::Mutex;
@@ -14,7 +20,7 @@ use crate::base::sim::{
     Until, What,
     clock::duration,
     me,
-    run::{Ended, Limits, Outcome, Run},
+    run::{self, Ended, Limits, Outcome, Run},
     schedule::Schedule,
 };
 
@@ -77,23 +83,17 @@ pub(crate) struct Report {
 impl World {
     /// Runs the director on the calling thread, until it returns; then ends all that it has begun.
     pub(crate) fn run(seed: u64, config: WorldConfig, director: impl FnOnce(&World)) -> Report {
+        let begun = World::begin(seed, &config);
+        let directed = catch_unwind(AssertUnwindSafe(|| director(&begun.world)));
+        begun.end(directed.err())
+    }
+
+    /// Begins a run whose director the calling thread is.
+    pub(crate) fn begin(seed: u64, config: &WorldConfig) -> Begun {
         let limits = Limits { time: config.longest, steps: config.most_steps };
-        let mut parts = None;
-        let ended = Run::run(seed, config.schedule, config.stalls, limits, |run| {
-            let world = World::new(run, seed, &config);
-            parts = Some(world.clone());
-            // Its end comes by a panic as well.
-            let _end = EndOfNetwork(world.0.network.clone());
-            director(&world);
-        });
-        let Ended { outcome, hash, steps, switches, time, tail, leaked } = ended;
-        let Some(world) = parts else { unreachable!("the director has begun") };
-        let mut violations = std::mem::take(&mut *world.0.violations.lock());
-        if leaked > 0 {
-            violations.push(format!("{leaked} threads did not end"));
-        }
-        let counts = world.0.network.counts();
-        Report { seed, hash, steps, switches, time, outcome, violations, counts, tail }
+        let of_threads = Run::begin(seed, config.schedule, config.stalls, limits);
+        let world = World::new(&of_threads.run, seed, config);
+        Begun { of_threads, world, seed }
     }
 
     fn new(run: &Arc<Run>, seed: u64, config: &WorldConfig) -> World {
@@ -104,7 +104,15 @@ impl World {
         run.set_events(Arc::new(network.clone()));
         network.begin();
         let violations = Mutex::default();
-        World(Arc::new(Parts { run: run.clone(), network, servers, rng: Mutex::new(rng), violations }))
+        let parts = Arc::new(Parts { run: run.clone(), network, servers, rng: Mutex::new(rng), violations });
+        let surroundings: Arc<dyn Any + Send + Sync> = parts.clone();
+        run.surround(Arc::downgrade(&surroundings));
+        World(parts)
+    }
+
+    /// The run that the calling thread is of.
+    pub(crate) fn here() -> Option<World> {
+        me()?.run.surroundings()?.downcast().ok().map(World)
     }
 
     pub(super) fn sim(&self) -> &Arc<Run> {
@@ -160,11 +168,25 @@ impl World {
     }
 }
 
-struct EndOfNetwork(Network);
+/// A run under way, for its director.
+pub(crate) struct Begun {
+    of_threads: run::Begun,
+    pub(crate) world: World,
+    seed: u64,
+}
 
-impl Drop for EndOfNetwork {
-    fn drop(&mut self) {
-        self.0.finish();
+impl Begun {
+    /// Ends all that the run has begun. By the panic its director has unwound, if it has.
+    pub(crate) fn end(self, panic: Option<Box<dyn Any + Send>>) -> Report {
+        let Begun { of_threads, world, seed } = self;
+        world.0.network.finish();
+        let Ended { outcome, hash, steps, switches, time, tail, leaked } = of_threads.end(panic);
+        let mut violations = std::mem::take(&mut *world.0.violations.lock());
+        if leaked > 0 {
+            violations.push(format!("{leaked} threads did not end"));
+        }
+        let counts = world.0.network.counts();
+        Report { seed, hash, steps, switches, time, outcome, violations, counts, tail }
     }
 }
 

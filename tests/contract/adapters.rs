@@ -1,22 +1,15 @@
 //! Locks of other shapes behind the trait of locks: one lease, and the lock of ZooKeeper's own recipes.
 
-use std::{
-    sync::{
-        Mutex,
-        mpsc::{self, Receiver, Sender},
-    },
-    time::{Duration, Instant},
-};
+use std::{sync::Mutex, time::Duration};
 
 use curator_locks::{
     AcquireOptions, CuratorFramework, Error, Hold, InterProcessLock, InterProcessSemaphoreV2, Lease, Result,
     zookeeper_recipe::{LockListener, WriteLock},
 };
 
-use crate::{
-    leaving::left,
+use super::{
+    seam::{PATIENCE, Receiver, Sender, left, now, unbounded},
     subject::{Guard, Lock},
-    support::PATIENCE,
 };
 
 /// A semaphore with one lease.
@@ -88,7 +81,7 @@ impl Guard for Lease {
 pub(crate) struct Candidate {
     client: CuratorFramework,
     lock: WriteLock,
-    told: Mutex<Receiver<()>>,
+    told: Receiver<()>,
 }
 
 struct Tell(Sender<()>);
@@ -104,9 +97,9 @@ impl LockListener for Tell {
 
 impl Candidate {
     pub(crate) fn new(client: &CuratorFramework, dir: &str) -> Candidate {
-        let (tell, told) = mpsc::channel();
+        let (tell, told) = unbounded();
         let lock = WriteLock::with_listener(client, dir, Tell(tell)).unwrap();
-        Candidate { client: client.clone(), lock, told: Mutex::new(told) }
+        Candidate { client: client.clone(), lock, told }
     }
 
     fn unlock(&self) -> Result<()> {
@@ -120,12 +113,11 @@ impl InterProcessLock for Candidate {
     }
 
     fn acquire_timeout(&self, timeout: Duration) -> Result<bool> {
-        let told = self.told.lock().unwrap();
-        let deadline = Instant::now() + timeout.min(PATIENCE);
+        let deadline = now() + timeout.min(PATIENCE);
         let mut is_owner = self.lock.lock()?;
         // Asked all the same: what is told may be about an earlier time, or come while the session is in doubt.
-        while !is_owner && Instant::now() < deadline {
-            let _ = told.recv_timeout(Duration::from_millis(5));
+        while !is_owner && now() < deadline {
+            let _ = self.told.recv_timeout(Duration::from_millis(5));
             is_owner = self.lock.is_owner();
         }
         if is_owner {

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use curator_locks::{
-    AcquireOptions, Caching, CuratorFramework, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
-    InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessUnfairMutex,
-    InterProcessWriteLock, LockGuard, MultiLockGuard, Result, SemaphoreMutexGuard, testing::Dialect,
+    AcquireOptions, Caching, CuratorFramework, Dialect, Hold, InterProcessLock, InterProcessMultiLock,
+    InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
+    InterProcessUnfairMutex, InterProcessWriteLock, LockGuard, MultiLockGuard, Result, SemaphoreMutexGuard,
 };
 
-use crate::adapters::{Candidate, OneLease};
+use super::adapters::{Candidate, OneLease};
 
 /// Where every lock under test stands.
 pub(crate) const LOCK: &str = "/deep/down/lock";

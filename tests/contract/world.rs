@@ -2,51 +2,47 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
-    thread::{self, Scope},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
-#[cfg(feature = "zookeeper")]
-use curator_locks::ZooKeeperSessionFactory;
-use curator_locks::{Builder, CuratorFramework, RetryForever, RetryNTimes, RetryPolicy, testing::TestingServer};
+use curator_locks::{Builder, CuratorFramework, RetryForever, RetryNTimes, RetryPolicy};
 
-use crate::{
-    subject::{LOCK, Lock, Queue, Sessions, Subject},
-    support::{self, SESSION, builder, children, connect, dialects, eventually, expire_at, watchers_at},
+use super::{
+    cases, history,
+    seam::{self, FaultProxy, Parent, SESSION, Scope, Server, Turn, builder_at, connect, eventually, namespace},
+    subject::{LOCK, Lock, Queue, Subject},
 };
 
 pub(crate) struct World {
     pub(crate) subject: &'static Subject,
-    pub(crate) server: &'static TestingServer,
+    pub(crate) server: Server,
     pub(crate) namespace: String,
     /// Over this crate's own session, whatever the lock has.
     pub(crate) observer: CuratorFramework,
     clients: Mutex<Vec<CuratorFramework>>,
 }
 
-/// A server of all cases that restart it, for one of them at a time.
-pub(crate) fn restartable() -> (MutexGuard<'static, ()>, &'static TestingServer) {
-    static TURN: Mutex<()> = Mutex::new(());
-    static SERVER: OnceLock<TestingServer> = OnceLock::new();
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let server = SERVER.get_or_init(|| support::quick_server().start().unwrap());
-    if !server.is_running() {
-        // The case before has failed.
-        server.restart().unwrap();
-    }
-    (turn, server)
-}
-
 impl World {
     pub(crate) fn new(subject: &'static Subject) -> World {
-        World::on(support::server(), subject)
+        World::on(Server::shared(), subject)
     }
 
-    pub(crate) fn on(server: &'static TestingServer, subject: &'static Subject) -> World {
-        let namespace = support::namespace();
-        let observer = connect(builder(server, &namespace));
+    /// One whose server the case may stop.
+    pub(crate) fn restartable(subject: &'static Subject) -> (Turn, World) {
+        let (turn, server) = Server::restartable();
+        (turn, World::on(server, subject))
+    }
+
+    fn on(server: Server, subject: &'static Subject) -> World {
+        let namespace = namespace();
+        let observer = connect(builder_at(&server.connect_string(), &namespace));
         World { subject, server, namespace, observer, clients: Mutex::default() }
+    }
+
+    /// A proxy before the server.
+    pub(crate) fn proxy(&self) -> FaultProxy {
+        self.server.proxy()
     }
 
     /// A client of its own session.
@@ -67,7 +63,7 @@ impl World {
     }
 
     pub(crate) fn client_with(&self, address: &str, policy: impl RetryPolicy + 'static) -> CuratorFramework {
-        let builder = support::builder_at(address, &self.namespace).retry_policy(policy);
+        let builder = builder_at(address, &self.namespace).retry_policy(policy);
         let client = connected(self.subject, address, SESSION, builder);
         self.clients.lock().unwrap().push(client.clone());
         client
@@ -75,7 +71,7 @@ impl World {
 
     /// The same with a session so short that it ends within the test, behind a network that fails.
     pub(crate) fn short_client_at(&self, address: &str, session: Duration) -> CuratorFramework {
-        let builder = support::builder_at(address, &self.namespace)
+        let builder = builder_at(address, &self.namespace)
             .connection_timeout(session / 2)
             .retry_policy(RetryNTimes::new(1, session / 50));
         let client = connected(self.subject, address, session, builder);
@@ -91,13 +87,14 @@ impl World {
         (self.subject.rival)(client)
     }
 
-    /// `thread::scope` for threads that wait for locks: if the case fails meanwhile, its clients are closed, so that
+    /// A scope for threads that wait for locks: if the case fails meanwhile, its clients are closed, so that
     /// all threads end and the test does, too.
     pub(crate) fn scope<'env, T>(&'env self, case: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T) -> T {
-        thread::scope(|scope| match catch_unwind(AssertUnwindSafe(|| case(scope))) {
+        seam::scope(|scope| match catch_unwind(AssertUnwindSafe(|| case(scope))) {
             Ok(value) => value,
             Err(panic) => {
-                self.clients.lock().unwrap().iter().for_each(CuratorFramework::close);
+                let clients = self.clients.lock().unwrap().clone();
+                clients.iter().for_each(CuratorFramework::close);
                 resume_unwind(panic)
             }
         })
@@ -105,7 +102,7 @@ impl World {
 
     /// Ends the client's session at the server, as if it had expired there.
     pub(crate) fn expire(&self, client: &CuratorFramework) {
-        expire_at(self.server, client);
+        self.server.expire(client);
     }
 
     /// The paths of all znodes of the lock.
@@ -118,7 +115,10 @@ impl World {
     }
 
     pub(crate) fn children(&self, path: &str) -> Vec<String> {
-        children(&self.observer, path)
+        match self.observer.get_children().for_path(path) {
+            Err(error) if error.is_no_node() => Vec::new(),
+            result => result.unwrap(),
+        }
     }
 
     /// Waits until so many wait behind one holder, and nothing else is there.
@@ -152,7 +152,7 @@ impl World {
 
     /// Whether this client waits behind one holder, and has sent what it sends before it sleeps.
     pub(crate) fn is_asleep(&self, client: &CuratorFramework) -> bool {
-        let watches = |path: &String| watchers_at(self.server, &format!("/{}{path}", self.namespace));
+        let watches = |path: &String| self.server.watchers(&format!("/{}{path}", self.namespace));
         let watched = if matches!(self.subject.queue, Queue::Sole) { self.znodes() } else { self.znodes_of(client) };
         self.are_waiters(1) && watched.iter().any(|path| watches(path).contains(&client.session_id()))
     }
@@ -160,7 +160,7 @@ impl World {
     /// Waits until this client watches its own znode, which it does last before it sleeps.
     #[track_caller]
     pub(crate) fn await_watch_of_own(&self, client: &CuratorFramework) {
-        let watchers = |path: &String| watchers_at(self.server, &format!("/{}{path}", self.namespace));
+        let watchers = |path: &String| self.server.watchers(&format!("/{}{path}", self.namespace));
         eventually("it watches its znode", || {
             self.znodes_of(client).iter().any(|path| watchers(path).contains(&client.session_id()))
         });
@@ -176,7 +176,7 @@ impl World {
     fn watchers(&self) -> usize {
         let Some(path) = self.znodes().pop() else { return 0 };
         let Some(stat) = self.observer.check_exists().for_path(&path).unwrap() else { return 0 };
-        let sessions = watchers_at(self.server, &format!("/{}{path}", self.namespace));
+        let sessions = self.server.watchers(&format!("/{}{path}", self.namespace));
         sessions.into_iter().filter(|session| *session != stat.ephemeral_owner).count()
     }
 
@@ -199,26 +199,23 @@ impl Drop for World {
 
 /// A client as this lock's cases have it, also in a child process.
 pub(crate) fn client_of(subject: &Subject, address: &str, namespace: &str, session: Duration) -> CuratorFramework {
-    connected(subject, address, session, support::builder_at(address, namespace))
+    connected(subject, address, session, builder_at(address, namespace))
 }
 
 fn connected(subject: &Subject, address: &str, session: Duration, builder: Builder) -> CuratorFramework {
-    let builder = builder.session_timeout(session);
-    match subject.sessions {
-        Sessions::Own => connect(builder),
-        Sessions::At(dialect) => connect(builder.connect_string(dialects::address(address, dialect))),
-        #[cfg(feature = "zookeeper")]
-        Sessions::Package => {
-            let to = address.to_owned();
-            let factory = ZooKeeperSessionFactory::connecting(move || {
-                zookeeper::ZooKeeper::connect(&to, session, |_: zookeeper::WatchedEvent| {})
-            });
-            connect(builder.session_factory(factory))
-        }
-    }
+    connect(seam::configured(subject.sessions, address, session, builder.session_timeout(session)))
 }
 
 /// A client that was not started.
 pub(crate) fn latent_client(world: &World) -> CuratorFramework {
-    builder(world.server, &world.namespace).build().unwrap()
+    builder_at(&world.server.connect_string(), &world.namespace).build().unwrap()
+}
+
+/// What a child process does.
+pub(crate) fn play_role(role: &str, subject: &'static Subject, arguments: &[String], parent: &Parent) {
+    match role {
+        "contender" => history::contender(subject, arguments, parent),
+        "paused" => cases::paused_child(subject, &arguments[0], &arguments[1], parent),
+        other => panic!("no role {other}"),
+    }
 }

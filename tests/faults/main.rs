@@ -15,16 +15,12 @@ mod elections;
 #[path = "network/expiry.rs"]
 mod expiry;
 mod leaving;
-mod multi;
 mod panics;
-#[path = "network/replies.rs"]
-mod replies;
 mod retries;
 mod scene;
 
 /// What `ci/test --quick` leaves out.
 mod slow {
     mod ensemble;
-    mod mixed;
     mod totals;
 }

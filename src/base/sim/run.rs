@@ -3,10 +3,10 @@
 use std::{
     any::Any,
     fmt,
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     rc::Rc,
     sync::{
-        Arc, OnceLock,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -123,14 +123,35 @@ impl Baton {
 pub(crate) struct Run {
     pub(super) table: Mutex<Table>,
     events: Mutex<Option<Arc<dyn Events>>>,
+    /// What its threads find by [`Run::surroundings`].
+    surroundings: OnceLock<Weak<dyn Any + Send + Sync>>,
     seed: u64,
+}
+
+/// A run whose director is the calling thread.
+pub(crate) struct Begun {
+    pub(crate) run: Arc<Run>,
+    me: Rc<Me>,
+    /// The state of the thread's generator of random numbers before.
+    before: u64,
+}
+
+impl Begun {
+    /// Returns when all threads have ended. By the panic the director has unwound, if it has.
+    pub(crate) fn end(self, panic: Option<Box<dyn Any + Send>>) -> Ended {
+        let Begun { run, me, before } = self;
+        run.finish(&me, panic);
+        set_me(None);
+        fastrand::seed(before);
+        run.ended()
+    }
 }
 
 /// The stack of a simulated thread.
 const STACK: usize = 1 << 20;
 
 impl Run {
-    /// Runs the director on the calling thread, as the first thread of the first process. Returns when all threads have ended.
+    /// Runs the director on the calling thread. Returns when all threads have ended.
     pub(crate) fn run(
         seed: u64,
         schedule: Schedule,
@@ -138,9 +159,17 @@ impl Run {
         limits: Limits,
         director: impl FnOnce(&Arc<Run>),
     ) -> Ended {
+        let begun = Run::begin(seed, schedule, stalls, limits);
+        let directed = catch_unwind(AssertUnwindSafe(|| director(&begun.run)));
+        begun.end(directed.err())
+    }
+
+    /// Makes the calling thread the director, the first thread of the first process.
+    pub(crate) fn begin(seed: u64, schedule: Schedule, stalls: Option<bool>, limits: Limits) -> Begun {
         assert!(super::me().is_none(), "a run inside of a run");
         let table = Table::new(Choices::new(seed, schedule, stalls), limits);
-        let run = Arc::new(Run { table: Mutex::new(table), events: Mutex::default(), seed });
+        let (events, surroundings) = (Mutex::default(), OnceLock::new());
+        let run = Arc::new(Run { table: Mutex::new(table), events, surroundings, seed });
         let baton = Arc::new(Baton::default());
         baton.thread.get_or_init(thread::current);
         let id = {
@@ -152,16 +181,21 @@ impl Run {
         fastrand::seed(run.seed_of(id));
         let me = Rc::new(Me { run: run.clone(), id, baton });
         set_me(Some(me.clone()));
-        let directed = catch_unwind(AssertUnwindSafe(|| director(&run)));
-        run.finish(&me, directed.err());
-        set_me(None);
-        fastrand::seed(before);
-        run.ended()
+        Begun { run, me, before }
     }
 
     /// What happens besides the threads.
     pub(crate) fn set_events(&self, events: Arc<dyn Events>) {
         *self.events.lock() = Some(events);
+    }
+
+    /// What the run's threads may find, wherever they are.
+    pub(crate) fn surround(&self, surroundings: Weak<dyn Any + Send + Sync>) {
+        let _ = self.surroundings.set(surroundings);
+    }
+
+    pub(crate) fn surroundings(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.surroundings.get()?.upgrade()
     }
 
     /// When the events are due next, in nanoseconds of true time.
@@ -224,6 +258,11 @@ impl Run {
         table.stand_still(process, until, sleeps);
     }
 
+    /// The process goes on, whenever it was to.
+    pub(crate) fn go_on(&self, process: usize) {
+        self.table.lock().go_on_now(process);
+    }
+
     pub(crate) fn kill(&self, process: usize) {
         let mut table = self.table.lock();
         table.mix(process as u64);
@@ -249,25 +288,10 @@ impl Run {
         name: &str,
         run: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<usize> {
-        let baton = Arc::new(Baton::default());
-        let id = {
-            let mut table = self.table.lock();
-            if table.is_ending {
-                return Err(std::io::ErrorKind::WouldBlock.into());
-            }
-            table.add_thread(name, process, baton.clone())
-        };
+        let (id, baton) = self.add_thread(process, name)?;
         let (this, its_baton) = (self.clone(), baton.clone());
         let body = move || {
-            its_baton.take();
-            fastrand::seed(this.seed_of(id));
-            let me = Rc::new(Me { run: this.clone(), id, baton: its_baton });
-            set_me(Some(me.clone()));
-            let ran = catch_unwind(AssertUnwindSafe(|| {
-                me.die_at_the_end();
-                run();
-            }));
-            set_me(None);
+            let (me, ran) = this.run_thread(id, its_baton, run);
             this.thread_ended(&me, ran.err());
         };
         let started = thread::Builder::new().name(name.into()).stack_size(STACK).spawn(body);
@@ -275,6 +299,54 @@ impl Run {
         let _ = baton.thread.set(handle.thread().clone());
         self.table.lock().threads[id].handle = Some(handle);
         Ok(id)
+    }
+
+    /// Starts a thread of a process that may borrow. A panic is for whoever joins it, and does not end the run.
+    pub(super) fn spawn_scoped<'scope, T: Send + 'scope>(
+        self: &Arc<Self>,
+        scope: &'scope thread::Scope<'scope, '_>,
+        process: usize,
+        run: impl FnOnce() -> T + Send + 'scope,
+    ) -> std::io::Result<(usize, thread::ScopedJoinHandle<'scope, T>)> {
+        let (id, baton) = self.add_thread(process, "scoped")?;
+        let (this, its_baton) = (self.clone(), baton.clone());
+        let body = move || {
+            let (me, ran) = this.run_thread(id, its_baton, run);
+            this.thread_ended(&me, None);
+            ran.unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        let started = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, body);
+        let handle = started.inspect_err(|_| self.table.lock().end_thread(id))?;
+        let _ = baton.thread.set(handle.thread().clone());
+        Ok((id, handle))
+    }
+
+    fn add_thread(&self, process: usize, name: &str) -> std::io::Result<(usize, Arc<Baton>)> {
+        let baton = Arc::new(Baton::default());
+        let mut table = self.table.lock();
+        if table.is_ending {
+            return Err(std::io::ErrorKind::WouldBlock.into());
+        }
+        Ok((table.add_thread(name, process, baton.clone()), baton))
+    }
+
+    /// What a thread does from its first turn on.
+    fn run_thread<T>(
+        self: &Arc<Self>,
+        id: usize,
+        baton: Arc<Baton>,
+        run: impl FnOnce() -> T,
+    ) -> (Rc<Me>, thread::Result<T>) {
+        baton.take();
+        fastrand::seed(self.seed_of(id));
+        let me = Rc::new(Me { run: self.clone(), id, baton });
+        set_me(Some(me.clone()));
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            me.die_at_the_end();
+            run()
+        }));
+        set_me(None);
+        (me, ran)
     }
 
     /// Wakes who waits for the end of that thread.

@@ -4,7 +4,13 @@ use std::{
     fmt,
     ops::{Deref, DerefMut},
     panic::Location,
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{
+            AtomicUsize,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
 };
 
 use super::{What, caller::Me, me};
@@ -16,6 +22,8 @@ pub struct Mutex<T: ?Sized> {
     waiting: AtomicUsize,
     /// The simulated thread that has it, by its number and one; 0 for none.
     holder: AtomicUsize,
+    /// The run of that thread, by its address.
+    run: AtomicUsize,
     inner: parking_lot::Mutex<T>,
 }
 
@@ -27,7 +35,8 @@ pub struct MutexGuard<'a, T: ?Sized> {
 
 impl<T> Mutex<T> {
     pub const fn new(value: T) -> Mutex<T> {
-        Mutex { waiting: AtomicUsize::new(0), holder: AtomicUsize::new(0), inner: parking_lot::Mutex::new(value) }
+        let [waiting, holder, run] = [const { AtomicUsize::new(0) }; 3];
+        Mutex { waiting, holder, run, inner: parking_lot::Mutex::new(value) }
     }
 }
 
@@ -45,8 +54,12 @@ impl<T: ?Sized> Mutex<T> {
         me.point(at);
         loop {
             if let Some(guard) = self.inner.try_lock() {
-                self.holder.store(me.id + 1, Relaxed);
-                return guard;
+                return self.held_by(me, guard);
+            }
+            if self.holder.load(Acquire) == 0 || self.run.load(Relaxed) != Arc::as_ptr(&me.run).addr() {
+                // What all runs of the process share is another one's, which goes on by itself.
+                let guard = self.inner.lock();
+                return self.held_by(me, guard);
             }
             self.waiting.fetch_add(1, Relaxed);
             let holder = self.holder.load(Relaxed).checked_sub(1);
@@ -62,8 +75,15 @@ impl<T: ?Sized> Mutex<T> {
             me.point(Location::caller());
         }
         let inner = self.inner.try_lock()?;
-        self.holder.store(me.map_or(0, |me| me.id + 1), Relaxed);
+        let inner = if let Some(me) = me { self.held_by(&me, inner) } else { inner };
         Some(MutexGuard { lock: self, inner: Some(inner) })
+    }
+
+    fn held_by<'a>(&self, me: &Me, guard: parking_lot::MutexGuard<'a, T>) -> parking_lot::MutexGuard<'a, T> {
+        // In this order: a thread of another run must not take the number for one of its own run.
+        self.run.store(Arc::as_ptr(&me.run).addr(), Relaxed);
+        self.holder.store(me.id + 1, Release);
+        guard
     }
 
     pub fn get_mut(&mut self) -> &mut T {
@@ -77,7 +97,7 @@ impl<T: ?Sized> Mutex<T> {
 
 impl<T: ?Sized> Drop for MutexGuard<'_, T> {
     fn drop(&mut self) {
-        self.lock.holder.store(0, Relaxed);
+        self.lock.holder.store(0, Release);
         self.inner = None;
         let Some(me) = me() else { return };
         if self.lock.waiting.load(Relaxed) > 0 {

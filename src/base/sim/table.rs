@@ -350,6 +350,14 @@ impl Table {
         }
     }
 
+    /// The process stands still no longer, unless it is dead.
+    pub(super) fn go_on_now(&mut self, process: usize) {
+        if let Some(until) = self.processes[process].stands_until.filter(|_| !self.processes[process].is_dead) {
+            self.timers.remove(&(until, Timer::Process(process)));
+            self.go_on(process);
+        }
+    }
+
     fn go_on(&mut self, process: usize) {
         let now = self.now;
         self.processes[process].stands_until = None;

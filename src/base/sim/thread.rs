@@ -1,6 +1,13 @@
 //! Simulated threads, as the code that runs on them sees them.
 
-use std::{io, panic::Location, sync::Weak, time::Duration};
+use std::{
+    cell::RefCell,
+    io,
+    panic::Location,
+    sync::Weak,
+    thread::{Scope, ScopedJoinHandle},
+    time::Duration,
+};
 
 use super::{
     Until, What,
@@ -102,4 +109,75 @@ pub(crate) fn start(name: &str, run: impl FnOnce() + Send + 'static) -> io::Resu
     me.run.spawn(me.process(), name, run)?;
     me.point(Location::caller());
     Ok(())
+}
+
+thread_local! {
+    /// The threads that the calling one has started in scopes, by their numbers.
+    static SCOPED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A simulated thread that may borrow.
+pub(crate) struct ScopedThread<'scope, T> {
+    id: usize,
+    handle: ScopedJoinHandle<'scope, T>,
+}
+
+/// The standard library's scope, as simulated threads start others in it.
+pub(crate) trait Start<'scope> {
+    fn start<T: Send + 'scope>(&'scope self, run: impl FnOnce() -> T + Send + 'scope) -> ScopedThread<'scope, T>;
+}
+
+impl<'scope> Start<'scope> for Scope<'scope, '_> {
+    #[track_caller]
+    fn start<T: Send + 'scope>(&'scope self, run: impl FnOnce() -> T + Send + 'scope) -> ScopedThread<'scope, T> {
+        let me = me().unwrap_or_else(|| unreachable!("a simulated thread starts it"));
+        let started = me.run.spawn_scoped(self, me.process(), run);
+        let (id, handle) = started.unwrap_or_else(|error| unreachable!("no thread: {error}"));
+        SCOPED.with_borrow_mut(|ids| ids.push(id));
+        me.point(Location::caller());
+        ScopedThread { id, handle }
+    }
+}
+
+impl<T> ScopedThread<'_, T> {
+    /// Waits for its end. Its panic is an error, as the standard library's is.
+    pub(crate) fn join(self) -> std::thread::Result<T> {
+        await_end(self.id);
+        self.handle.join()
+    }
+}
+
+/// As [`std::thread::scope`]. A simulated thread must not wait for the others without their having a turn, also where it
+/// unwinds.
+pub(crate) fn scope<'env, T>(run: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T) -> T {
+    struct Unwinding(usize);
+    impl Drop for Unwinding {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                await_scoped(self.0);
+            }
+        }
+    }
+    let first = SCOPED.with_borrow(Vec::len);
+    std::thread::scope(|scope| {
+        let _unwinding = Unwinding(first);
+        let value = run(scope);
+        await_scoped(first);
+        value
+    })
+}
+
+/// Waits for the threads of a scope, from this one on.
+fn await_scoped(first: usize) {
+    while let Some(id) = SCOPED.with_borrow(|ids| ids.get(first).copied()) {
+        await_end(id);
+        SCOPED.with_borrow_mut(|ids| ids.remove(first));
+    }
+}
+
+fn await_end(id: usize) {
+    let Some(me) = me() else { return };
+    while !me.run.has_thread_ended(id) {
+        me.wait(&[Run::end_key(id)], Until::Woken, What::here("the end of a scoped thread"));
+    }
 }

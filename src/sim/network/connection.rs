@@ -3,10 +3,10 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
 };
 
-use crate::sim::ensemble::ConnId;
+use crate::{proto::op, sim::ensemble::ConnId};
 
 /// What travels on a connection.
 #[derive(Debug, Clone)]
@@ -34,13 +34,32 @@ pub(super) struct Pipe {
     pub(super) held: VecDeque<Item>,
     /// Bytes that were sent and have not arrived.
     pub(super) on_the_way: usize,
+    /// What is held, until its fault is over.
+    pub(super) held_back: Option<HeldBack>,
 }
 
-/// What is done to the reply of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A request or a reply that is held, and what has come behind it.
+pub(super) struct HeldBack {
+    /// Counts how often its fault was done.
+    pub(super) hits: Arc<AtomicU64>,
+    /// Requests that have arrived.
+    pub(super) requests: Vec<Vec<u8>>,
+    pub(super) items: VecDeque<Item>,
+}
+
+impl HeldBack {
+    pub(super) fn of(hits: Arc<AtomicU64>) -> HeldBack {
+        HeldBack { hits, requests: Vec::new(), items: VecDeque::new() }
+    }
+}
+
+/// What is done to the reply of a request. What is counted with the reply has its counter.
+#[derive(Debug, Clone)]
 pub(super) enum ReplyFault {
     Drop,
     Cut,
+    Refuse(i32, Arc<AtomicU64>),
+    Hold(Arc<AtomicU64>),
 }
 
 pub(super) struct Conn {
@@ -124,6 +143,18 @@ pub(super) fn cut(bytes: &[u8]) -> (Vec<Vec<u8>>, Vec<u8>) {
         rest = behind;
     }
     (frames, rest.to_vec())
+}
+
+/// The path that a request is about; of a transaction, that of its first operation.
+pub(super) fn path_of(request: &[u8]) -> Option<String> {
+    let at = match int_at(request, 8)? {
+        op::PING | op::AUTH | op::SET_WATCHES | op::SET_WATCHES2 | op::CLOSE_SESSION => return None,
+        // Type, done and error come before it.
+        op::MULTI => 12 + 9,
+        _ => 12,
+    };
+    let length = usize::try_from(int_at(request, at)?).ok()?;
+    String::from_utf8(request.get(at + 4..)?.get(..length)?.to_vec()).ok()
 }
 
 /// The number at that place of a frame.

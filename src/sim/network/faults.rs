@@ -10,6 +10,8 @@ use std::{
     time::Duration,
 };
 
+use super::connection::path_of;
+
 /// The links that a fault is about: those of a process, to a server, or all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Links {
@@ -104,6 +106,24 @@ pub(crate) enum Lost {
     ReplyStays,
     /// The server never gets the request. The connection stays.
     RequestStays,
+    /// The server never gets the request, and the client gets this error code for a reply.
+    Refused(i32),
+    /// The request, and what comes after it on the connection, waits until the fault is over.
+    RequestHeld,
+    /// The server has done the request. Its reply, and what comes after it on the connection, waits until the fault is over.
+    ReplyHeld,
+}
+
+/// A request that has come over the links of a process whose requests are kept.
+#[derive(Debug, Clone)]
+pub(crate) struct Logged {
+    pub(crate) connection: usize,
+    pub(crate) xid: i32,
+    pub(crate) op: i32,
+    /// What it is about; of a transaction, what its first operation is about.
+    pub(crate) path: Option<String>,
+    /// How it was answered.
+    pub(crate) error: Option<i32>,
 }
 
 /// A fault that was injected.
@@ -117,30 +137,51 @@ impl Injected {
     }
 }
 
+/// Looks at the operation code of a request, and at the path that it is about.
+pub(crate) type Accepts = Box<dyn Fn(i32, Option<&str>) -> bool + Send>;
+
 pub(super) struct Rule {
     fault: RequestFault,
+    /// Only these; `None`: all.
+    accepts: Option<Accepts>,
     seen: u64,
     hits: Arc<AtomicU64>,
 }
 
 impl Rule {
-    pub(super) fn new(fault: RequestFault) -> (Rule, Injected) {
+    pub(super) fn new(fault: RequestFault, accepts: Option<Accepts>) -> (Rule, Injected) {
         let hits = Arc::new(AtomicU64::new(0));
-        (Rule { fault, seen: 0, hits: hits.clone() }, Injected(hits))
+        (Rule { fault, accepts, seen: 0, hits: hits.clone() }, Injected(hits))
     }
 
-    /// What is lost of this request, if it is one of those.
-    pub(super) fn matches(&mut self, process: usize, server: usize, op: i32) -> Option<Lost> {
+    /// What is lost of this request, if it is one of those, and the number of hits, where it is still to be counted: with
+    /// the reply.
+    pub(super) fn matches(
+        &mut self,
+        process: usize,
+        server: usize,
+        op: i32,
+        frame: &[u8],
+    ) -> Option<(Lost, Arc<AtomicU64>)> {
         let RequestFault { links, op: wanted, skip, times, lost } = self.fault;
         if !links.has(process, server) || wanted.is_some_and(|wanted| wanted != op) {
+            return None;
+        }
+        if self.accepts.as_ref().is_some_and(|accepts| !accepts(op, path_of(frame).as_deref())) {
             return None;
         }
         self.seen += 1;
         if self.seen <= skip || self.seen > skip.saturating_add(times) {
             return None;
         }
-        self.hits.fetch_add(1, Relaxed);
-        Some(lost)
+        if !matches!(lost, Lost::Refused(_) | Lost::ReplyHeld) {
+            self.hits.fetch_add(1, Relaxed);
+        }
+        Some((lost, self.hits.clone()))
+    }
+
+    pub(super) fn is(&self, injected: &Injected) -> bool {
+        Arc::ptr_eq(&self.hits, &injected.0)
     }
 
     pub(super) fn is_used_up(&self) -> bool {

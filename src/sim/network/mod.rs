@@ -16,8 +16,8 @@ use std::{
     time::Duration,
 };
 
-use faults::{Counts, Cut, Death, Injected, Links, NameService, RequestFault, Rule, Way};
-use net::Net;
+use faults::{Accepts, Counts, Cut, Death, Injected, Links, Logged, NameService, RequestFault, Rule, Way};
+use net::{LONGEST_RESEND, Net};
 use parking_lot::Mutex;
 
 use super::ensemble::{Ensemble, Output};
@@ -111,6 +111,12 @@ impl Network {
         self.with(|net, now| net.cut(links, how, now));
     }
 
+    /// The same by a proxy near the client, which hears of it at once, whatever else is wrong with the links.
+    pub(crate) fn sever(&self, links: Links, how: Cut) {
+        self.say(&format!("sever {links:?} {how:?}"));
+        self.with(|net, now| net.sever(links, how, now));
+    }
+
     /// Swallows what is sent on these links, until they are healed: then it is sent again, as TCP does.
     pub(crate) fn black_hole(&self, links: Links, way: Way) {
         self.say(&format!("black hole {links:?} {way:?}"));
@@ -128,11 +134,13 @@ impl Network {
         });
     }
 
-    pub(crate) fn delay(&self, links: Links, latency: RangeInclusive<Duration>) {
+    /// Delivers all that is sent on these links so late; `None`: no later than ever.
+    pub(crate) fn delay(&self, links: Links, latency: impl Into<Option<RangeInclusive<Duration>>>) {
+        let latency = latency.into();
         self.say(&format!("delay {links:?} {latency:?}"));
         let processes = self.processes();
         self.with(|net, _| {
-            net.change(links, processes, |link| link.set_delay(Some(latency.clone())));
+            net.change(links, processes, |link| link.set_delay(latency.clone()));
             net.counts.fault("delay", 1);
         });
     }
@@ -151,7 +159,13 @@ impl Network {
     pub(crate) fn heal(&self, links: Links) {
         self.say(&format!("heal {links:?}"));
         let processes = self.processes();
-        self.with(|net, now| net.heal(links, processes, now));
+        self.with(|net, now| net.heal(links, processes, now, LONGEST_RESEND));
+    }
+
+    /// As [`heal`](Network::heal); what black holes have swallowed comes at once.
+    pub(crate) fn pass(&self, links: Links) {
+        let processes = self.processes();
+        self.with(|net, now| net.heal(links, processes, now, 0));
     }
 
     /// Forgets the faults of requests that have not come.
@@ -169,9 +183,38 @@ impl Network {
 
     /// Injects a fault of single requests.
     pub(crate) fn inject(&self, fault: RequestFault) -> Injected {
-        let (rule, injected) = Rule::new(fault);
+        self.inject_into(fault, None)
+    }
+
+    /// The same for those alone that this accepts.
+    pub(crate) fn inject_into(&self, fault: RequestFault, accepts: Option<Accepts>) -> Injected {
+        let (rule, injected) = Rule::new(fault, accepts);
         self.with(|net, _| net.add_rule(rule));
         injected
+    }
+
+    /// Ends a fault of single requests. Replies that it holds go on.
+    pub(crate) fn release(&self, injected: &Injected) {
+        self.with(|net, now| net.release(injected, now));
+    }
+
+    /// Begins to keep the requests of a process.
+    pub(crate) fn keep_log(&self, process: usize) {
+        self.with(|net, _| _ = net.logs.entry(process).or_default());
+    }
+
+    /// The requests of that process so far, or since they were forgotten; handshakes aside.
+    pub(crate) fn log(&self, process: usize) -> Vec<Logged> {
+        self.with(|net, _| net.logs.get(&process).cloned().unwrap_or_default())
+    }
+
+    pub(crate) fn forget_log(&self, process: usize) {
+        self.with(|net, _| net.logs.entry(process).or_default().clear());
+    }
+
+    /// How many connections it has made.
+    pub(crate) fn connections(&self, process: usize) -> u64 {
+        self.with(|net, _| net.made.get(&process).copied().unwrap_or_default())
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -189,7 +232,8 @@ impl Network {
         self.with(|net, _| net.counts.fault(kind, 1));
     }
 
-    /// The addresses of a server of this name, from zk1 on.
+    /// The addresses of a server of this name, from zk1 on. By `p7-zk1` it is reached over the links of process 7, whoever
+    /// connects, as if there were a proxy.
     pub(super) fn resolve(&self, me: &Me, name: &str) -> io::Result<Vec<SocketAddr>> {
         let at = Location::caller();
         let until = Until::TrueTime(self.0.run.time() + NAME_LATENCY);
@@ -205,15 +249,18 @@ impl Network {
                 return Err(io::ErrorKind::TimedOut.into());
             }
         }
+        let (proxy, name) = name.strip_prefix('p').and_then(|name| name.split_once('-')).unwrap_or(("0", name));
+        let proxy = proxy.parse().map_err(|_| io::ErrorKind::NotFound)?;
         let number = name.strip_prefix("zk").and_then(|number| number.parse::<usize>().ok());
         let number = number.filter(|number| *number > 0).ok_or(io::ErrorKind::NotFound)?;
-        Ok(vec![address_of(number - 1)])
+        Ok(vec![address_of(proxy, number - 1)])
     }
 
     /// Connects to the server at this address, for at most `limit`.
     pub(super) fn connect(&self, me: &Me, address: SocketAddr, limit: Duration) -> io::Result<Arc<ClientEnd>> {
         let at = Location::caller();
-        let (process, server) = (me.process(), server_at(address)?);
+        let (proxy, server) = server_at(address)?;
+        let process = if proxy == 0 { me.process() } else { proxy };
         let begin = self.0.run.time();
         let wait = |until: Duration| {
             let until = begin.saturating_add(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX));
@@ -240,15 +287,16 @@ impl Network {
     }
 }
 
-pub(super) fn address_of(server: usize) -> SocketAddr {
-    let [a, b, c, d] = FIRST;
-    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(a, b, c, d.wrapping_add(u8::try_from(server).unwrap_or(0)))), PORT)
+fn address_of(proxy: u8, server: usize) -> SocketAddr {
+    let [a, b, _, d] = FIRST;
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(a, b, proxy, d.wrapping_add(u8::try_from(server).unwrap_or(0)))), PORT)
 }
 
-fn server_at(address: SocketAddr) -> io::Result<usize> {
+/// The process that stands for the proxy there, or 0, and the server.
+fn server_at(address: SocketAddr) -> io::Result<(usize, usize)> {
     match address.ip() {
-        IpAddr::V4(ip) if ip.octets()[..3] == FIRST[..3] && ip.octets()[3] >= FIRST[3] => {
-            Ok(usize::from(ip.octets()[3] - FIRST[3]))
+        IpAddr::V4(ip) if ip.octets()[..2] == FIRST[..2] && ip.octets()[3] >= FIRST[3] => {
+            Ok((usize::from(ip.octets()[2]), usize::from(ip.octets()[3] - FIRST[3])))
         }
         _ => Err(io::ErrorKind::HostUnreachable.into()),
     }

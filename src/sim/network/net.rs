@@ -1,20 +1,30 @@
 //! The network's state: what is on its way, and the servers at its other end.
 
-use std::{collections::BTreeMap, io, ops::RangeInclusive, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io,
+    ops::RangeInclusive,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use fastrand::Rng;
 
 use super::{
-    connection::{Conn, End, Item, ReplyFault, cut, int_at},
-    faults::{Counts, Cut, Link, Links, Lost, NameService, Rule},
+    connection::{Conn, End, HeldBack, Item, ReplyFault, cut, int_at, path_of},
+    faults::{Counts, Cut, Injected, Link, Links, Logged, Lost, NameService, Rule},
 };
 use crate::{
     base::sim::run::Run,
+    proto::request::Request,
     sim::ensemble::{ConnId, Ensemble, Output},
 };
 
 /// How long the system tries before it sends again what a black hole has swallowed, at most.
-const LONGEST_RESEND: u64 = 60_000_000_000;
+pub(super) const LONGEST_RESEND: u64 = 60_000_000_000;
 /// How many bytes a client's system takes that the server's has not.
 const SEND_BUFFER: usize = 256 * 1024;
 
@@ -46,6 +56,9 @@ pub(super) struct Net {
     pub(super) rules: Vec<Rule>,
     pub(super) names: NameService,
     pub(super) counts: Counts,
+    /// By process: the requests of proxies, and how many connections each process has made.
+    pub(super) logs: BTreeMap<usize, Vec<Logged>>,
+    pub(super) made: BTreeMap<usize, u64>,
     is_over: bool,
 }
 
@@ -65,6 +78,8 @@ impl Net {
             rules: Vec::new(),
             names: NameService::Works,
             counts: Counts::default(),
+            logs: BTreeMap::new(),
+            made: BTreeMap::new(),
             is_over: false,
         }
     }
@@ -94,6 +109,7 @@ impl Net {
         self.conns.insert(conn, Conn::new(process, server, id));
         self.by_id.insert(id, conn);
         self.counts.connections += 1;
+        *self.made.entry(process).or_default() += 1;
         self.say(|| format!("connection {conn}: process {process} to server {server}"));
         self.plan();
         Some(conn)
@@ -157,6 +173,9 @@ impl Net {
         let is_split = matches!(&item, Item::Bytes(bytes) if bytes.len() > 1) && self.rng.u8(..) < 16;
         let Some(conn) = self.conns.get_mut(&number) else { return };
         let pipe = if way == Way::ToServer { &mut conn.to_server } else { &mut conn.to_client };
+        if let (Way::ToClient, Some(held)) = (way, &mut pipe.held_back) {
+            return held.items.push_back(item);
+        }
         let mut at = at.max(pipe.last + 1);
         let mut parts = vec![item];
         if is_split && let Some(Item::Bytes(bytes)) = parts.first_mut() {
@@ -244,6 +263,9 @@ impl Net {
 
     fn arrive_at_server(&mut self, number: usize, item: Item, now: u64) {
         let Some(conn) = self.conns.get_mut(&number) else { return };
+        if let Some(held) = &mut conn.to_server.held_back {
+            return held.items.push_back(item);
+        }
         let key = conn.key();
         match item {
             Item::Bytes(bytes) => {
@@ -279,15 +301,21 @@ impl Net {
         let Some(conn) = self.conns.get_mut(&number) else { return };
         let (process, server) = (conn.process, conn.server);
         let Some(id) = conn.id else { return };
+        if let Some(held) = &mut conn.to_server.held_back {
+            return held.requests.push(frame.to_vec());
+        }
         let is_handshake = !std::mem::replace(&mut conn.has_shaken_hands, true);
         let header = int_at(frame, 4).zip(int_at(frame, 8)).filter(|_| !is_handshake);
         self.counts.requests += 1;
         self.run.whisper(|| format!("{number:>4} > {}", readable(frame)));
+        if let Some((log, (xid, op))) = self.logs.get_mut(&process).zip(header) {
+            log.push(Logged { connection: number, xid, op, path: path_of(frame), error: None });
+        }
         let lost = header.and_then(|(_, op)| {
             let mut rules = self.rules.iter_mut();
-            rules.find_map(|rule| rule.matches(process, server, op))
+            rules.find_map(|rule| rule.matches(process, server, op, frame))
         });
-        if let Some((lost, (xid, op))) = lost.zip(header) {
+        if let Some(((lost, hits), (xid, op))) = lost.zip(header) {
             self.say(|| format!("connection {number}: {lost:?} of xid {xid}, operation {op}"));
             self.rules.retain(|rule| !rule.is_used_up());
             self.counts.fault(name_of(lost), 1);
@@ -296,6 +324,20 @@ impl Net {
                 Lost::RequestStays => return,
                 Lost::ReplyAndCut => self.lose_reply(number, xid, ReplyFault::Cut),
                 Lost::ReplyStays => self.lose_reply(number, xid, ReplyFault::Drop),
+                Lost::RequestHeld => {
+                    let held = HeldBack { requests: vec![frame.to_vec()], ..HeldBack::of(hits) };
+                    if let Some(conn) = self.conns.get_mut(&number) {
+                        conn.to_server.held_back = Some(held);
+                    }
+                    return;
+                }
+                Lost::ReplyHeld => self.lose_reply(number, xid, ReplyFault::Hold(hits)),
+                Lost::Refused(code) => {
+                    self.lose_reply(number, xid, ReplyFault::Refuse(code, hits));
+                    // Asked something harmless, so that the reply comes in its turn.
+                    let harmless = Request::Exists { path: "/".into(), watch: false }.encode(xid);
+                    return self.receive(id, &harmless, now);
+                }
                 Lost::AfterRequestCut => {}
             }
             self.receive(id, frame, now);
@@ -343,6 +385,14 @@ impl Net {
     fn reply(&mut self, number: usize, bytes: Vec<u8>, now: u64) {
         self.run.whisper(|| format!("{number:>4} < {}", readable(&bytes)));
         let Some(conn) = self.conns.get_mut(&number) else { return };
+        if let Some(log) = self.logs.get_mut(&conn.process) {
+            for frame in cut(&bytes).0 {
+                let of = |logged: &&mut Logged| logged.connection == number && Some(logged.xid) == int_at(&frame, 4);
+                if let Some(logged) = log.iter_mut().rev().find(of).filter(|logged| logged.error.is_none()) {
+                    logged.error = int_at(&frame, 16);
+                }
+            }
+        }
         if conn.replies.is_empty() {
             return self.send(number, Way::ToClient, Item::Bytes(bytes), now);
         }
@@ -352,13 +402,55 @@ impl Net {
                 None => self.send(number, Way::ToClient, Item::Bytes(frame), now),
                 Some(ReplyFault::Drop) => {}
                 Some(ReplyFault::Cut) => return self.cut_one(number, Cut::Fin, now),
+                Some(ReplyFault::Refuse(code, hits)) => {
+                    hits.fetch_add(1, Relaxed);
+                    let header = frame.get(4..16).unwrap_or_default();
+                    let refusal = [&16i32.to_be_bytes(), header, &code.to_be_bytes()].concat();
+                    self.send(number, Way::ToClient, Item::Bytes(refusal), now);
+                }
+                Some(ReplyFault::Hold(hits)) => {
+                    hits.fetch_add(1, Relaxed);
+                    conn.to_client.held_back.get_or_insert(HeldBack::of(hits));
+                    self.send(number, Way::ToClient, Item::Bytes(frame), now);
+                }
             }
         }
+    }
+
+    /// Ends a fault, and lets the replies go on that it holds.
+    pub(super) fn release(&mut self, injected: &Injected, now: u64) {
+        self.rules.retain(|rule| !rule.is(injected));
+        let is_it = |hits: &Arc<AtomicU64>| Arc::ptr_eq(hits, &injected.0);
+        let (mut replies, mut requests) = (Vec::new(), Vec::new());
+        for (number, conn) in &mut self.conns {
+            conn.replies.retain(|_, fault| !matches!(fault, ReplyFault::Hold(hits) if is_it(hits)));
+            if let Some(held) = conn.to_client.held_back.take_if(|held| is_it(&held.hits)) {
+                replies.extend(held.items.into_iter().map(|item| (*number, item)));
+            }
+            if let Some(held) = conn.to_server.held_back.take_if(|held| is_it(&held.hits)) {
+                requests.push((*number, held));
+            }
+        }
+        for (number, item) in replies {
+            self.send(number, Way::ToClient, item, now);
+        }
+        for (number, held) in requests {
+            for request in held.requests {
+                if let Some(id) = self.conns.get(&number).and_then(|conn| conn.id) {
+                    self.receive(id, &request, now);
+                }
+            }
+            held.items.into_iter().for_each(|item| self.arrive_at_server(number, item, now));
+        }
+        self.plan();
     }
 
     /// Cuts a connection in the midst: either side sees its end once what was sent before has come.
     fn cut_one(&mut self, number: usize, how: Cut, now: u64) {
         self.say(|| format!("connection {number}: cut ({how:?})"));
+        if let Some(conn) = self.conns.get_mut(&number) {
+            (conn.to_client.held_back, conn.to_server.held_back) = (None, None);
+        }
         match how {
             Cut::Fin => {
                 self.end_at_server(number, now);
@@ -391,6 +483,21 @@ impl Net {
         self.plan();
     }
 
+    /// Ends connections for both sides at once. What is on its way is lost.
+    pub(super) fn sever(&mut self, links: Links, how: Cut, now: u64) {
+        for number in self.numbers(links) {
+            let Some(conn) = self.conns.get_mut(&number) else { continue };
+            (conn.to_client.held_back, conn.to_server.held_back) = (None, None);
+            conn.to_client.held.clear();
+            conn.to_server.held.clear();
+            self.queue.retain(|_, delivery| delivery.conn != number);
+            self.end_at_server(number, now);
+            self.arrive_at_client(number, if how == Cut::Fin { Item::Fin } else { Item::Reset });
+            self.forget_if_over(number);
+        }
+        self.plan();
+    }
+
     /// Changes links, those that there are and those to come.
     pub(super) fn change(&mut self, links: Links, processes: usize, mut change: impl FnMut(&mut Link)) {
         for process in (0..processes).filter(|process| links.process.is_none_or(|wanted| wanted == *process)) {
@@ -402,8 +509,8 @@ impl Net {
         }
     }
 
-    /// Ends what is wrong with links. What black holes have swallowed is sent again, sooner or later.
-    pub(super) fn heal(&mut self, links: Links, processes: usize, now: u64) {
+    /// Ends what is wrong with links. What black holes have swallowed is sent again, sooner or later, at most so late.
+    pub(super) fn heal(&mut self, links: Links, processes: usize, now: u64, latest: u64) {
         let mut longest = BTreeMap::new();
         for number in self.numbers(links) {
             let Some(conn) = self.conns.get(&number) else { continue };
@@ -411,7 +518,7 @@ impl Net {
             let link = self.link(process, server);
             let since = link.hole_to_server.into_iter().chain(link.hole_to_client).min();
             if let Some(since) = since {
-                longest.insert(number, now.saturating_sub(since).min(LONGEST_RESEND));
+                longest.insert(number, now.saturating_sub(since).min(latest));
             }
         }
         self.change(links, processes, |link| {
@@ -467,6 +574,9 @@ fn name_of(lost: Lost) -> &'static str {
         Lost::ReplyAndCut => "reply lost, cut",
         Lost::ReplyStays => "reply lost",
         Lost::RequestStays => "request lost",
+        Lost::Refused(_) => "request refused",
+        Lost::RequestHeld => "request held",
+        Lost::ReplyHeld => "reply held",
     }
 }
 

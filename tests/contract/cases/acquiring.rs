@@ -2,21 +2,19 @@
 
 use std::{
     sync::{Arc, Mutex},
-    thread,
     time::{Duration, Instant},
 };
 
-use curator_locks::{
-    Acl, AcquireOptions, CancelToken, Error, ErrorCode, RetryPolicy, RetrySleeper,
-    testing::{Fault, FaultProxy, InjectedFault, RequestMatch, op},
-};
+use curator_locks::{Acl, AcquireOptions, CancelToken, Error, ErrorCode, RetryPolicy, RetrySleeper};
 
-use super::Waiter;
-use crate::{
+use super::super::{
+    seam::{
+        Fault, InjectedFault, Machine, PATIENCE, RequestMatch, Start, elapsed, eventually, now, op, scope, since, sleep,
+    },
     subject::{Queue, Subject},
-    support::{PATIENCE, eventually, machine::{Machine, since}},
     world::World,
 };
+use super::Waiter;
 
 /// For what does not wait, on a machine that is shared, whose server may stand still.
 const AT_ONCE: Duration = Duration::from_secs(10);
@@ -70,9 +68,9 @@ pub(crate) fn timeout(subject: &'static Subject) {
     held.acquire().unwrap();
     let timeout = Duration::from_millis(150);
     for _ in 0..2 {
-        let begin = Instant::now();
+        let begin = now();
         assert!(!wanted.acquire_timeout(timeout).unwrap());
-        assert!(begin.elapsed() >= timeout, "it did not wait");
+        assert!(elapsed(begin) >= timeout, "it did not wait");
         machine.assert_at_most("timed out", since(begin), timeout + LATE);
         assert!(!wanted.is_acquired_in_this_process());
         world.await_waiters(0);
@@ -89,14 +87,14 @@ pub(crate) fn zero_time(subject: &'static Subject) {
     let machine = Machine::watch();
     let world = World::new(subject);
     let (held, wanted) = (world.rival(&world.client()), world.lock(&world.client()));
-    let past = Instant::now().saturating_duration_since(Instant::now() + Duration::from_secs(1));
+    let past = now().saturating_duration_since(now() + Duration::from_secs(1));
     for zero in [Duration::ZERO, past] {
         assert!(wanted.acquire_timeout(zero).unwrap(), "the lock is free");
         assert!(wanted.is_acquired_in_this_process());
         wanted.release().unwrap();
         world.await_nothing();
         held.acquire().unwrap();
-        let begin = Instant::now();
+        let begin = now();
         assert!(!wanted.acquire_timeout(zero).unwrap(), "the lock is taken");
         machine.assert_at_most("refused", since(begin), AT_ONCE);
         assert!(!wanted.is_acquired_in_this_process());
@@ -122,7 +120,7 @@ pub(crate) fn time_already_up(subject: &'static Subject) {
     }
     held.acquire().unwrap();
     for _ in 0..5 {
-        let begin = Instant::now();
+        let begin = now();
         assert!(!wanted.acquire_timeout(nothing).unwrap(), "the lock is taken");
         machine.assert_at_most("refused", since(begin), AT_ONCE);
         world.await_waiters(0);
@@ -135,7 +133,7 @@ pub(crate) fn time_already_up(subject: &'static Subject) {
 pub(crate) fn vanishing_directory(subject: &'static Subject) {
     const NO_NODE: i32 = -101;
     let world = World::new(subject);
-    let proxy = FaultProxy::start(world.server.connect_string()).unwrap();
+    let proxy = world.proxy();
     // The time is up in the pause after a refusal.
     let lock = world.lock(&world.persistent_client_at(&proxy.connect_string(), Duration::from_secs(1)));
     let refuse = |op| proxy.inject(RequestMatch::op(op).times(u64::MAX), Fault::Refuse(NO_NODE));
@@ -178,7 +176,7 @@ pub(crate) fn long_wait(subject: &'static Subject) {
     const NO_NODE: i32 = -101;
     let machine = Machine::watch();
     let world = World::new(subject);
-    let proxy = FaultProxy::start(world.server.connect_string()).unwrap();
+    let proxy = world.proxy();
     let policy = Arc::new(Recorded::default());
     let waiting = world.client_with(&proxy.connect_string(), policy.clone());
     let (held, wanted) = (world.rival(&world.client()), world.lock(&waiting));
@@ -187,15 +185,15 @@ pub(crate) fn long_wait(subject: &'static Subject) {
         let waiter = Waiter::start(scope, &*wanted);
         world.await_waiters(1);
         // It has queued, and is about to sleep.
-        let queued = Instant::now();
+        let queued = now();
         match subject.queue {
             // Its watch was seen.
             Queue::Sole => {}
             Queue::Directory => world.await_watch_of_own(&waiting),
-            Queue::Two | Queue::Leases => thread::sleep(Duration::from_secs(1)),
+            Queue::Two | Queue::Leases => sleep(Duration::from_secs(1)),
         }
         policy.0.lock().unwrap().clear();
-        let waited = Instant::now();
+        let waited = now();
         proxy.inject(RequestMatch::ops([op::CREATE, op::MULTI]).times(3), Fault::Refuse(NO_NODE));
         // It has to queue again, or, where nobody queues, to create the lock.
         world.delete_all_of(&waiting);
@@ -216,7 +214,8 @@ struct Recorded(Mutex<Vec<Instant>>);
 
 impl RetryPolicy for Recorded {
     fn allow_retry(&self, _retry_count: u32, elapsed: Duration, sleeper: &dyn RetrySleeper) -> bool {
-        self.0.lock().unwrap().push(Instant::now() - elapsed);
+        let begun = now() - elapsed;
+        self.0.lock().unwrap().push(begun);
         sleeper.sleep_for(Duration::from_millis(20))
     }
 }
@@ -229,7 +228,7 @@ pub(crate) fn longest_time(subject: &'static Subject) {
     wanted.release().unwrap();
     world.scope(|scope| {
         held.acquire().unwrap();
-        let waiter = scope.spawn(|| {
+        let waiter = scope.start(|| {
             let options = AcquireOptions::new().timeout(Duration::MAX);
             assert!(wanted.acquire_with(&options).unwrap());
             wanted.release().unwrap();
@@ -253,9 +252,9 @@ pub(crate) fn cancel(subject: &'static Subject) {
             let options = AcquireOptions::new().cancel_token(&token);
             let options = timeout.map_or(options.clone(), |timeout| options.timeout(timeout));
             let wanted = &*wanted;
-            let waiter = scope.spawn(move || wanted.acquire_with(&options));
+            let waiter = scope.start(move || wanted.acquire_with(&options));
             world.await_waiters(1);
-            let cancelled = Instant::now();
+            let cancelled = now();
             token.cancel();
             let result = waiter.join().unwrap();
             assert!(matches!(&result, Err(Error::Cancelled { .. })), "{result:?}");
@@ -288,8 +287,8 @@ pub(crate) fn reentrancy(subject: &'static Subject) {
         assert!(!rival.acquire_timeout(Duration::ZERO).unwrap());
     }
     // Another thread has no part in it, not even through the same object. A reader is let in beside a reader.
-    thread::scope(|scope| {
-        let other = scope.spawn(|| {
+    scope(|scope| {
+        let other = scope.start(|| {
             let is_acquired = lock.acquire_timeout(Duration::ZERO).unwrap();
             assert_eq!(is_acquired, subject.is_shared);
             if is_acquired {

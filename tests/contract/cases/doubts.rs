@@ -1,25 +1,20 @@
 //! Acquires that learn too late what became of them.
 
-use std::{
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use curator_locks::{
     CuratorFramework, Error, Hold, HoldState, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
-    testing::{Direction, Fault, FaultProxy, RequestMatch},
 };
 
-use super::Waiter;
-use crate::{
-    support::{
-        child::{self, ChildProcess},
-        eventually,
+use super::super::{
+    seam::{
+        ChildProcess, Direction, Fault, FaultProxy, Parent, RequestMatch, Start, elapsed, eventually, now, scope,
+        sleep, unbounded,
     },
     subject::{LOCK, Lock, Subject},
     world::{World, client_of},
 };
+use super::Waiter;
 
 /// Of the process that is paused.
 const SHORT_SESSION: Duration = Duration::from_secs(1);
@@ -34,9 +29,9 @@ const ASK: &str = "still there?";
 /// somebody else holds the lock, does not return the lock.
 pub(crate) fn old_answer(subject: &'static Subject) {
     // Beside each other: they wait for the ends of sessions.
-    thread::scope(|scope| {
+    scope(|scope| {
         for moment in [Moment::Free, Moment::BecomesFree, Moment::InDoubt] {
-            scope.spawn(move || {
+            scope.start(move || {
                 let (mut stage, mut answers) = (Stage::new(subject), 0);
                 while let Some(paused) = stage.pause_before_answer(moment, answers) {
                     answers += u64::from(paused);
@@ -45,7 +40,7 @@ pub(crate) fn old_answer(subject: &'static Subject) {
                 assert!(answers > 0 || moment != Moment::Free);
             });
         }
-        scope.spawn(|| Stage::new(subject).pause_before_event());
+        scope.start(|| Stage::new(subject).pause_before_event());
     });
 }
 
@@ -72,7 +67,7 @@ struct Stage {
 impl Stage {
     fn new(subject: &'static Subject) -> Stage {
         let world = World::new(subject);
-        let proxy = FaultProxy::start(world.server.connect_string()).unwrap();
+        let proxy = world.proxy();
         let child = ChildProcess::start("paused", &[subject.name, &proxy.connect_string(), &world.namespace]);
         let session = child.hear();
         let rival = world.rival(&world.client());
@@ -88,15 +83,19 @@ impl Stage {
         if moment == Moment::InDoubt {
             self.proxy.delay(SLOW);
             // Not to wait for something: it is the time after which the last quick heartbeat proves nothing any more.
-            thread::sleep(SHORT_SESSION);
+            sleep(SHORT_SESSION);
         }
         let of_lock = RequestMatch::any().path(|path| path.contains(LOCK)).skip(request);
         let held = self.proxy.inject(of_lock, Fault::HoldReply);
         let connections = self.proxy.connections();
-        if moment == Moment::Free { self.child.tell("acquire") } else { self.rival.release().unwrap() }
-        let (begin, mut granted) = (Instant::now(), None);
+        if moment == Moment::Free {
+            self.child.tell("acquire");
+        } else {
+            self.rival.release().unwrap();
+        }
+        let (begin, mut granted) = (now(), None);
         eventually("it is granted, or waits for the answer", || {
-            if begin.elapsed() > SHORT_SESSION {
+            if elapsed(begin) > SHORT_SESSION {
                 // A client need not take a lock before it is sure of its session again.
                 self.proxy.delay(Duration::ZERO);
             }
@@ -180,10 +179,9 @@ impl Stage {
         true
     }
 
-    /// Whether the server knows the session, of which a connection may go on to tell for 10 s.
+    /// Whether the server knows the session.
     fn has_session(&self) -> bool {
-        let dump = self.world.server.four_letter_word("dump").unwrap();
-        dump.split("Connections dump").next().is_some_and(|sessions| sessions.contains(&self.session))
+        self.world.server.has_session(&self.session)
     }
 
     fn release(&mut self, said: &str) {
@@ -205,14 +203,14 @@ impl Stage {
 }
 
 /// The process that is paused. What holds the lock and what answers are two threads.
-pub(crate) fn paused_child(subject: &'static Subject, address: &str, namespace: &str) {
+pub(crate) fn paused_child(subject: &'static Subject, address: &str, namespace: &str, parent: &Parent) {
     let client = client_of(subject, address, namespace, SHORT_SESSION);
     let lock = (subject.make)(&client);
     let session = || format!("0x{:x}", client.session_id());
-    child::say(&session());
-    let (go_on, told) = crossbeam_channel::unbounded();
-    thread::scope(|scope| {
-        scope.spawn(|| {
+    parent.say(&session());
+    let (go_on, told) = unbounded();
+    scope(|scope| {
+        scope.start(|| {
             while told.recv().is_ok() {
                 let guard = loop {
                     match lock.guard() {
@@ -222,13 +220,13 @@ pub(crate) fn paused_child(subject: &'static Subject, address: &str, namespace: 
                     }
                 };
                 let states: Vec<HoldState> = guard.holds().into_iter().map(Hold::state).collect();
-                child::say(&format!("{} {states:?}", session()));
+                parent.say(&format!("{} {states:?}", session()));
                 told.recv().unwrap();
-                child::say(&guard.release().map_or_else(|error| error.to_string(), |()| "released".into()));
+                parent.say(&guard.release().map_or_else(|error| error.to_string(), |()| "released".into()));
             }
         });
         loop {
-            if child::listen() == ASK { child::say(ASK) } else { go_on.send(()).unwrap() }
+            if parent.listen() == ASK { parent.say(ASK) } else { go_on.send(()).unwrap() }
         }
     });
 }
@@ -240,16 +238,26 @@ const SLOW_SESSION: Duration = Duration::from_secs(2);
 /// so. Those behind it wait no longer than that.
 pub(crate) fn slow_link(subject: &'static Subject) {
     let world = World::new(subject);
-    let proxy = FaultProxy::start(world.server.connect_string()).unwrap();
+    let proxy = world.proxy();
     let (slow, prompt) = (world.short_client_at(&proxy.connect_string(), SLOW_SESSION), world.client());
     let (lock, rival) = (world.lock(&slow), world.rival(&prompt));
     let probe = InterProcessMutex::new(&slow, OTHER).unwrap();
     let probe = probe.lock().unwrap();
     proxy.delay(SLOW_SESSION / 5);
-    eventually("nothing is certain any more", || probe.valid_until() <= Instant::now());
+    eventually("nothing is certain any more", || probe.valid_until() <= now());
     world.scope(|scope| {
-        let waiter = Waiter::start(scope, &*lock);
-        eventually("it stands first", || !world.znodes().is_empty());
+        // On a machine that is late, the connection may be given up before it stands anywhere.
+        let waiter = loop {
+            let (waiter, mut early) = (Waiter::start(scope, &*lock), None);
+            eventually("it stands first, or has given up", || {
+                early = early.take().or_else(|| waiter.granted.try_recv().ok());
+                early.is_some() || !world.znodes().is_empty()
+            });
+            match early {
+                None => break waiter,
+                Some(outcome) => assert!(matches!(&outcome, Err(Error::ConnectionLoss { .. })), "{outcome:?}"),
+            }
+        };
         let next = Waiter::start(scope, &*rival);
         let outcome = waiter.outcome();
         assert!(matches!(&outcome, Err(Error::Uncertain { .. })), "{outcome:?}");

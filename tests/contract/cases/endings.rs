@@ -1,22 +1,15 @@
 //! Holds that have ended, and releases that did not go as they should.
 
-use std::{
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
-use curator_locks::{
-    Error, Hold, InterProcessLock, InterProcessMultiLock, Locker, LostReason, Result,
-    testing::{Fault, FaultProxy, InjectedFault, RequestMatch, TestingError, op},
-};
+use curator_locks::{Error, Hold, InterProcessLock, InterProcessMultiLock, Locker, LostReason, Result};
 
-use super::Waiter;
-use crate::{
-    support::{PATIENCE, eventually},
+use super::super::{
+    seam::{Fault, FaultProxy, InjectedFault, PATIENCE, RequestMatch, Start, eventually, now, op, scope},
     subject::{Lock, Subject},
     world::World,
 };
+use super::Waiter;
 
 /// How a lock is held and given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +104,7 @@ pub(crate) fn released_hold(subject: &'static Subject) {
     let (client, rival) = (world.client(), world.client());
     let (lock, rival): (Arc<dyn Lock>, _) = (world.lock(&client).into(), world.rival(&rival));
     let is_released = |hold: &Hold| {
-        let is_over = hold.valid_until() <= Instant::now();
+        let is_over = hold.valid_until() <= now();
         !hold.is_valid() && is_over && format!("{:?}", hold.state()) == "Released"
     };
     for way in WAYS {
@@ -163,7 +156,7 @@ const REFUSALS: [i32; 2] = [-127, -102];
 /// others then.
 pub(crate) fn refused_release(subject: &'static Subject) {
     let world = World::new(subject);
-    let proxy = FaultProxy::start(world.server.connect_string()).unwrap();
+    let proxy = world.proxy();
     let (client, rival) = (world.client_at(&proxy.connect_string()), world.client());
     let (lock, rival): (Arc<dyn Lock>, _) = (world.lock(&client).into(), world.rival(&rival));
     let once_more = (Way::Release, REFUSALS[1]);
@@ -193,7 +186,7 @@ pub(crate) fn refused_release(subject: &'static Subject) {
 
 /// A second release after the client's end does not say that the server has confirmed the first.
 fn release_again_after_close(world: &World) {
-    let proxy = FaultProxy::start(world.server.connect_string()).unwrap();
+    let proxy = world.proxy();
     let client = world.client_at(&proxy.connect_string());
     let lock = world.lock(&client);
     lock.acquire().unwrap();
@@ -208,8 +201,8 @@ fn release_again_after_close(world: &World) {
 
 /// A second release waits for what the first has left to the background, or says that it is not done.
 fn release_again(world: &World, lock: &dyn Lock, refused: &InjectedFault) {
-    let (result, goes_on) = thread::scope(|scope| {
-        let permits = scope.spawn(|| {
+    let (result, goes_on) = scope(|scope| {
+        let permits = scope.start(|| {
             let goes_on = await_another_try(refused);
             refused.release();
             goes_on
@@ -225,7 +218,7 @@ fn release_again(world: &World, lock: &dyn Lock, refused: &InjectedFault) {
 /// A waiter whose time is up goes, and what it had in the queue follows when the server does not refuse it any more.
 pub(crate) fn refused_withdrawal(subject: &'static Subject) {
     let world = World::new(subject);
-    let proxy = FaultProxy::start(world.server.connect_string()).unwrap();
+    let proxy = world.proxy();
     let (wanted, held) = (world.lock(&world.client_at(&proxy.connect_string())), world.rival(&world.client()));
     for code in REFUSALS {
         held.acquire().unwrap();
@@ -247,8 +240,8 @@ pub(crate) fn refused_withdrawal(subject: &'static Subject) {
 }
 
 /// Waits until the background has been refused, and has tried again all the same.
-fn await_another_try(refused: &InjectedFault) -> Result<(), TestingError> {
-    refused.wait_for_hits(refused.hits() + 2, PATIENCE)
+fn await_another_try(refused: &InjectedFault) -> Result<(), String> {
+    refused.wait_for_hits(refused.hits() + 2, PATIENCE).map_err(|error| error.to_string())
 }
 
 fn refuse_deletes(proxy: &FaultProxy, code: i32) -> InjectedFault {

@@ -1,18 +1,14 @@
 //! Who is kept out, who comes first, and what is another lock.
 
-use std::{
-    sync::{Barrier, Mutex},
-    thread,
-    time::Duration,
-};
+use std::{sync::Mutex, time::Duration};
 
-use super::Waiter;
-use crate::{
-    support::{PATIENCE, namespace as new_namespace, eventually},
+use super::super::{
     history::{Interval, check, contend, contend_in_processes},
+    seam::{self, PATIENCE, Start, eventually, scope, unbounded},
     subject::{LOCK, Lock, Subject},
     world::World,
 };
+use super::Waiter;
 
 /// Two clients never hold it together, and each gets it after the other.
 pub(crate) fn exclusion_of_its_own_kind(subject: &'static Subject) {
@@ -57,13 +53,16 @@ fn contend_together<'a>(
     contenders: impl IntoIterator<Item = &'a (Box<dyn Lock>, bool)>,
 ) -> Vec<Interval> {
     let contenders: Vec<_> = contenders.into_iter().collect();
-    let begin = Barrier::new(contenders.len());
+    let (go, begin) = unbounded::<()>();
     world.scope(|scope| {
-        let run = |(lock, is_shared): &'a (Box<dyn Lock>, bool)| {
-            begin.wait();
+        let begin = &begin;
+        let run = move |(lock, is_shared): &'a (Box<dyn Lock>, bool)| {
+            // All begin when nobody can send any more.
+            let _ = begin.recv();
             contend(&**lock, *is_shared)
         };
-        let threads: Vec<_> = contenders.into_iter().map(|contender| scope.spawn(move || run(contender))).collect();
+        let threads: Vec<_> = contenders.into_iter().map(|contender| scope.start(move || run(contender))).collect();
+        drop(go);
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     })
 }
@@ -88,7 +87,7 @@ pub(crate) fn fifo(subject: &'static Subject) {
         held.acquire().unwrap();
         for (k, lock) in locks.iter().enumerate() {
             let order = &order;
-            scope.spawn(move || {
+            scope.start(move || {
                 lock.acquire().unwrap();
                 order.lock().unwrap().push(k);
                 lock.release().unwrap();
@@ -106,7 +105,7 @@ pub(crate) fn fifo(subject: &'static Subject) {
 pub(crate) fn namespace(subject: &'static Subject) {
     let world = World::new(subject);
     let client = world.client();
-    let elsewhere = client.using_namespace(new_namespace()).unwrap();
+    let elsewhere = client.using_namespace(seam::namespace()).unwrap();
     let (here, there) = (world.lock(&client), world.rival(&elsewhere));
     here.acquire().unwrap();
     assert!(there.acquire_timeout(PATIENCE).unwrap(), "it is another lock");
@@ -141,6 +140,6 @@ pub(crate) fn container_cleanup(subject: &'static Subject) {
         eventually(&format!("{path} is gone"), || is_gone(path));
     }
     // And it is made again.
-    thread::scope(|scope| scope.spawn(|| wanted.acquire().and_then(|()| wanted.release())).join().unwrap()).unwrap();
+    scope(|scope| scope.start(|| wanted.acquire().and_then(|()| wanted.release())).join().unwrap()).unwrap();
     eventually("the namespace is gone again", || is_gone("/"));
 }

@@ -1,18 +1,15 @@
 //! Sessions, servers and clients that end.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use curator_locks::{
-    CuratorFramework, Error, HoldState, LostReason,
-    testing::{Fault, FaultProxy, RequestMatch},
-};
+use curator_locks::{CuratorFramework, Error, HoldState, LostReason};
 
-use super::Waiter;
-use crate::{
-    support::{machine::{Machine, since}, PATIENCE, eventually},
+use super::super::{
+    seam::{Fault, Machine, PATIENCE, RequestMatch, eventually, now, since},
     subject::{LOCK, Subject},
-    world::{World, latent_client, restartable},
+    world::{World, latent_client},
 };
+use super::Waiter;
 
 /// For what does not wait, on a machine that is shared, whose server may stand still.
 const AT_ONCE: Duration = Duration::from_secs(10);
@@ -31,7 +28,7 @@ pub(crate) fn session_loss_of_holder(subject: &'static Subject) {
         for hold in guard.holds() {
             eventually("the holder is told", || hold.is_lost());
             assert_eq!(hold.state(), HoldState::Lost(LostReason::SessionExpired));
-            assert!(hold.valid_until() <= Instant::now());
+            assert!(hold.valid_until() <= now());
         }
         eventually("its client has a new session", || holding.is_connected());
         if subject.is_reentrant {
@@ -95,7 +92,7 @@ pub(crate) fn vanished_servers(subject: &'static Subject) {
 /// `false`: it sends no such request before it sleeps.
 fn vanish_before_answer(subject: &'static Subject, request: u64) -> bool {
     let world = World::new(subject);
-    let proxy = FaultProxy::start(world.server.connect_string()).unwrap();
+    let proxy = world.proxy();
     let (holding, waiting) = (world.client(), world.short_client_at(&proxy.connect_string(), SHORT_SESSION));
     let (held, wanted) = (world.rival(&holding), world.lock(&waiting));
     let is_of_lock = |path: &str| path.contains(LOCK);
@@ -124,8 +121,7 @@ fn vanish_before_answer(subject: &'static Subject, request: u64) -> bool {
 
 /// Over a restart of the server the holder keeps the lock and the waiter its place.
 pub(crate) fn server_restart(subject: &'static Subject) {
-    let (_turn, server) = restartable();
-    let world = World::on(server, subject);
+    let (_turn, world) = World::restartable(subject);
     let (holding, waiting) = (world.client(), world.client());
     let (held, wanted) = (world.lock(&holding), world.rival(&waiting));
     world.scope(|scope| {
@@ -134,10 +130,10 @@ pub(crate) fn server_restart(subject: &'static Subject) {
         world.await_waiters(1);
         let sessions = [holding.session_id(), waiting.session_id()];
         let mut before = world.znodes();
-        server.stop().unwrap();
+        world.server.stop();
         let clients = [&holding, &waiting, &world.observer];
         eventually("the connections are gone", || clients.iter().all(|client| !client.is_connected()));
-        server.restart().unwrap();
+        world.server.restart();
         eventually("all are connected again", || clients.iter().all(|client| client.is_connected()));
         assert_eq!([holding.session_id(), waiting.session_id()], sessions);
         world.await_waiters(1);
@@ -166,7 +162,7 @@ pub(crate) fn close_of_waiter(subject: &'static Subject) {
         held.acquire().unwrap();
         let waiter = Waiter::start(scope, &*wanted);
         world.await_waiters(1);
-        let begin = Instant::now();
+        let begin = now();
         waiting.close();
         let result = waiter.outcome();
         assert!(matches!(&result, Err(Error::ClientClosed)), "{result:?}");
@@ -189,7 +185,7 @@ pub(crate) fn close_of_holder(subject: &'static Subject) {
         let guard = held.guard().unwrap();
         let waiter = Waiter::start(scope, &*wanted);
         world.await_waiters(1);
-        let begin = Instant::now();
+        let begin = now();
         holding.close();
         waiter.await_grant();
         machine.assert_at_most("told", since(begin), AT_ONCE);
@@ -226,7 +222,7 @@ pub(crate) fn client_that_is_not_open(subject: &'static Subject) {
         }
         assert!(!lock.is_acquired_in_this_process());
     };
-    let begin = Instant::now();
+    let begin = now();
     is_refused(&latent, |error| matches!(error, Error::NotStarted));
     is_refused(&closed, |error| matches!(error, Error::ClientClosed));
     machine.assert_at_most("told", since(begin), AT_ONCE);

@@ -38,14 +38,12 @@ cases! {
     doubts: lost_member | old_answer, slow_link;
 }
 
-use std::{
-    sync::mpsc::{self, Receiver, Sender},
-    thread::{Scope, ScopedJoinHandle},
-};
-
 use curator_locks::{Hold, Result};
 
-use crate::{subject::Lock, support::PATIENCE};
+use super::{
+    seam::{PATIENCE, Receiver, Scope, ScopedThread, Sender, Start, unbounded},
+    subject::Lock,
+};
 
 pub(crate) use doubts::paused_child;
 
@@ -53,14 +51,14 @@ pub(crate) use doubts::paused_child;
 struct Waiter<'scope> {
     granted: Receiver<Result<Vec<Hold>>>,
     release: Sender<()>,
-    thread: ScopedJoinHandle<'scope, Result<()>>,
+    thread: ScopedThread<'scope, Result<()>>,
 }
 
 impl<'scope> Waiter<'scope> {
     fn start(scope: &'scope Scope<'scope, '_>, lock: &'scope dyn Lock) -> Waiter<'scope> {
-        let (say, granted) = mpsc::channel();
-        let (release, go_on) = mpsc::channel();
-        let thread = scope.spawn(move || {
+        let (say, granted) = unbounded();
+        let (release, go_on) = unbounded();
+        let thread = scope.start(move || {
             let result = lock.acquire().map(|()| lock.holds());
             let is_granted = result.is_ok();
             // A case that has failed listens no more, and tells no more.

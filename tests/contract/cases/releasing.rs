@@ -2,14 +2,13 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use curator_locks::{Error, FencingToken, Hold, HoldState, Locker, LostReason, StateChanges};
 
-use crate::{
-    support::{PATIENCE, eventually},
+use super::super::{
+    seam::{PATIENCE, Start, eventually, now, scope},
     subject::{LEASE, LOCK, Subject},
     world::World,
 };
@@ -39,7 +38,7 @@ pub(crate) fn release_by_another_thread(subject: &'static Subject) {
     let world = World::new(subject);
     let (lock, rival) = (world.lock(&world.client()), world.rival(&world.client()));
     lock.acquire().unwrap();
-    let result = thread::scope(|scope| scope.spawn(|| lock.release()).join().unwrap());
+    let result = scope(|scope| scope.start(|| lock.release()).join().unwrap());
     assert!(matches!(&result, Err(Error::NotOwner { path, .. }) if path.starts_with(LOCK)), "{result:?}");
     assert!(lock.is_acquired_in_this_process());
     world.await_waiters(0);
@@ -144,8 +143,8 @@ pub(crate) fn guard_knows(subject: &'static Subject) {
         for hold in holds {
             assert!(hold.is_valid() && !hold.is_lost());
             assert_eq!(hold.state(), HoldState::Held);
-            assert!(hold.valid_until() > Instant::now());
-            assert!(hold.valid_until() <= Instant::now() + client.session_timeout());
+            assert!(hold.valid_until() > now());
+            assert!(hold.valid_until() <= now() + client.session_timeout());
             let stat = world.observer.check_exists().for_path(hold.path()).unwrap().unwrap();
             assert_eq!(stat.ephemeral_owner, client.session_id());
             assert_eq!(stat.czxid, hold.fencing_token().value());
@@ -179,7 +178,11 @@ pub(crate) fn released_changes(subject: &'static Subject) {
     for drops in [false, true] {
         let guard = lock.guard().unwrap();
         let changes = guard.holds().into_iter().map(Hold::state_changes).collect();
-        if drops { drop(guard) } else { guard.release().unwrap() }
+        if drops {
+            drop(guard);
+        } else {
+            guard.release().unwrap();
+        }
         end_with_released(changes);
     }
     if subject.name == LEASE.name {
@@ -193,7 +196,7 @@ pub(crate) fn released_changes(subject: &'static Subject) {
     end_with_released(changes);
     for hold in holds {
         assert_eq!(hold.state(), HoldState::Released);
-        assert!(!hold.is_valid() && !hold.is_lost() && hold.valid_until() <= Instant::now());
+        assert!(!hold.is_valid() && !hold.is_lost() && hold.valid_until() <= now());
         assert!(hold.fencing_token().value() > 0);
     }
     world.await_nothing();
@@ -219,8 +222,8 @@ pub(crate) fn guard_send(subject: &'static Subject) {
     let world = World::new(subject);
     let (lock, rival) = (world.lock(&world.client()), world.rival(&world.client()));
     let guard = lock.guard_for_any_thread().unwrap();
-    thread::scope(|scope| {
-        let other = scope.spawn(|| {
+    scope(|scope| {
+        let other = scope.start(|| {
             assert!(guard.holds()[0].is_valid());
             assert!(!rival.acquire_timeout(Duration::ZERO).unwrap());
             guard.release().unwrap();
@@ -246,8 +249,8 @@ pub(crate) fn panic_while_holding(subject: &'static Subject) {
         rival.release().unwrap();
     }
     let (world_of_thread, lock_of_thread) = (&world, lock);
-    let result = thread::scope(|scope| {
-        let panics = scope.spawn(move || {
+    let result = scope(|scope| {
+        let panics = scope.start(move || {
             // Moved into this thread, so that an object without guards is dropped by the panic, too.
             let lock = lock_of_thread;
             let _guard = lock.guard().unwrap();

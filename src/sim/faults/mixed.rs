@@ -3,16 +3,13 @@
 use std::{
     collections::BTreeMap,
     sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
 };
 
-use curator_locks::{
+use super::testbed::*;
+use crate::{
     Caching, CuratorFramework, Error, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
     InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessUnfairMutex, RetryNTimes,
-    testing::{FaultProxy, expire_session},
 };
-
-use crate::scene::*;
 
 const FAULTS: usize = 250;
 
@@ -56,11 +53,12 @@ fn contend(client: &CuratorFramework, done: &AtomicBool) -> Ends {
 
 #[test]
 fn under_cuts_and_expiries_an_acquire_fails_with_nothing_else() {
-    let scene = scene_alone(LONG);
+    let testbed = testbed_with(LONG);
     let open = || {
-        let proxy = FaultProxy::start(scene.server.connect_string()).unwrap();
+        let proxy = FaultProxy::start(&testbed.world);
         // Patient, because the servers remove the directories, which are containers, whenever an expiry has emptied them.
-        let builder = builder_of(&proxy.connect_string(), LONG).retry_policy(RetryNTimes::new(200, 20 * MS));
+        let builder =
+            builder_of(&testbed.world, &proxy.connect_string(), LONG).retry_policy(RetryNTimes::new(200, 20 * MS));
         let client = builder.namespace("mixed").build().unwrap();
         start(&client);
         (proxy, client)
@@ -68,10 +66,10 @@ fn under_cuts_and_expiries_an_acquire_fails_with_nothing_else() {
     let contenders = [open(), open(), open(), open()];
     let done = AtomicBool::new(false);
     let mut ends = Ends::new();
-    std::thread::scope(|scope| {
-        let running: Vec<_> = contenders.iter().map(|(_, client)| scope.spawn(|| contend(client, &done))).collect();
+    scope(|scope| {
+        let running: Vec<_> = contenders.iter().map(|(_, client)| scope.start(|| contend(client, &done))).collect();
         for _ in 0..FAULTS {
-            std::thread::sleep(fastrand::u32(..200) * MS);
+            sleep(fastrand::u32(..200) * MS);
             let mut connected = Vec::new();
             eventually("one is connected", || {
                 connected = contenders.iter().filter(|(_, client)| client.is_connected()).collect();
@@ -81,8 +79,8 @@ fn under_cuts_and_expiries_an_acquire_fails_with_nothing_else() {
             if fastrand::bool() {
                 proxy.cut();
             } else {
-                // Refused where the session has been replaced just now.
-                let _ = expire_session(&scene.server.connect_string(), client.session_id(), &client.session_password());
+                let session = client.session_id();
+                testbed.world.ensemble(|ensemble, now, out| ensemble.expire(session, now, out));
             }
         }
         done.store(true, Ordering::Relaxed);
@@ -93,5 +91,7 @@ fn under_cuts_and_expiries_an_acquire_fails_with_nothing_else() {
     figure("cuts and expiries: acquires", &ends);
     let known = ["true", "false", "connection loss", "session expired"];
     assert!(ends.keys().all(|end| known.contains(&end.as_str())), "{ends:?}");
-    eventually("no znode is left", || !scene.server.four_letter_word("dump").unwrap().contains("\t/"));
+    let has_owner =
+        || testbed.world.ensemble(|ensemble, _, _| ensemble.tree(0).nodes().any(|(_, node)| node.owner() != 0));
+    eventually("no znode is left", || !has_owner());
 }

@@ -1,20 +1,13 @@
 //! A multi lock among faults: its time, what it gives back, and members that are lost before the last one is got.
 
-use std::{
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
 
-use crossbeam_channel::{Sender, bounded};
-use curator_locks::{
+use super::testbed::*;
+use crate::{
     AcquireOptions, CancelToken, CuratorFramework, Error, ErrorCode, Hold, HoldState, InterProcessLock,
     InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
     InterProcessUnfairMutex, Locker, Result,
-    testing::{Direction, expire_session},
 };
-
-use super::scene::*;
 
 const A: &str = "/locks/a";
 const B: &str = "/locks/b";
@@ -30,19 +23,18 @@ fn both(client: &CuratorFramework) -> InterProcessMultiLock {
     InterProcessMultiLock::new(client, [A, B]).unwrap()
 }
 
-fn expire(scene: &Scene) {
-    let (id, password) = (scene.client.session_id(), scene.client.session_password());
-    expire_session(&scene.server.connect_string(), id, &password).unwrap();
+fn expire(testbed: &Testbed) {
+    testbed.expire();
 }
 
-fn delete_first_of(scene: &Scene, directory: &str) {
-    let mut names = children(&scene.observer, directory);
+fn delete_first_of(testbed: &Testbed, directory: &str) {
+    let mut names = children(&testbed.observer, directory);
     names.sort_by_key(|name| name[name.len() - 10..].to_owned());
-    scene.observer.delete().for_path(&format!("{directory}/{}", names[0])).unwrap();
+    testbed.observer.delete().for_path(&format!("{directory}/{}", names[0])).unwrap();
 }
 
-fn await_contenders(scene: &Scene, directory: &str, count: usize) {
-    eventually("so many contenders", || children(&scene.observer, directory).len() == count);
+fn await_contenders(testbed: &Testbed, directory: &str, count: usize) {
+    eventually("so many contenders", || children(&testbed.observer, directory).len() == count);
 }
 
 /// A lock of another kind, which does what the test says when it is acquired.
@@ -68,13 +60,13 @@ impl<F: Fn(Option<Duration>) -> Result<bool> + Send + Sync> InterProcessLock for
 
 /// What is deleted sooner after its acquire is not asked about: it is told a moment later, as of any lock.
 fn await_age(begun: Instant) {
-    eventually("so long after the first acquire", || begun.elapsed() > 25 * MS);
+    eventually("so long after the first acquire", || elapsed(begun) > 25 * MS);
 }
 
 /// A thread that queues for a lock, and keeps it until it is told to go.
 struct Rival {
     go: Sender<()>,
-    done: crossbeam_channel::Receiver<(Instant, ())>,
+    done: Receiver<(Instant, ())>,
 }
 
 impl Rival {
@@ -108,74 +100,71 @@ fn kinds(client: &CuratorFramework) -> Vec<Arc<dyn InterProcessLock>> {
     ]
 }
 
-fn await_no_kinds(scene: &Scene) {
+fn await_no_kinds(testbed: &Testbed) {
     for directory in [A, "/locks/books", "/locks/prices", "/locks/unfair/lock/holder", "/locks/semaphore/leases"] {
-        await_contenders(scene, directory, 0);
+        await_contenders(testbed, directory, 0);
     }
 }
 
 #[test]
 fn a_cancelled_multi_lock_in_a_black_hole_ends_at_once() {
-    let machine = Machine::watch();
-    let scene = scene_with(LONG);
-    let holder = mutex_at(&scene.observer, B);
+    let testbed = testbed_with(LONG);
+    let holder = mutex_at(&testbed.observer, B);
     holder.acquire().unwrap();
     let mut over = Vec::new();
     for _ in 0..3 {
-        let (client, token) = (scene.client.clone(), CancelToken::new());
+        let (client, token) = (testbed.client.clone(), CancelToken::new());
         let options = AcquireOptions::new().cancel_token(&token);
         let waiter = spawn(move || both(&client).acquire_with(&options));
-        await_contenders(&scene, B, 2);
-        scene.proxy.black_hole(Direction::Both);
-        let cancelled = Instant::now();
+        await_contenders(&testbed, B, 2);
+        testbed.proxy.black_hole(Direction::Both);
+        let cancelled = now();
         token.cancel();
         let (at, result) = join(&waiter);
         assert!(matches!(result, Err(Error::Cancelled { .. })), "{result:?}");
         over.push(cancelled..at);
-        scene.proxy.pass().unwrap();
-        await_contenders(&scene, A, 0);
-        await_contenders(&scene, B, 1);
+        testbed.proxy.pass().unwrap();
+        await_contenders(&testbed, A, 0);
+        await_contenders(&testbed, B, 1);
     }
-    machine.assert_median_at_most("black hole: cancelled multi lock", over, AT_ONCE);
+    over.into_iter().for_each(|took| assert_at_most("black hole: cancelled multi lock", took, AT_ONCE));
 }
 
 #[test]
 fn what_was_taken_is_given_back_in_a_black_hole_without_a_wait_whatever_its_kind() {
-    let machine = Machine::watch();
     let outcomes: [fn() -> Result<bool>; 2] =
         [|| Ok(false), || Err(Error::Server { code: ErrorCode::NoAuth, operation: "create", path: "/refused".into() })];
     let mut over = Vec::new();
     for outcome in outcomes.repeat(2) {
-        let scene = Arc::new(scene_with(LONG));
-        let (last_scene, (sender, begun)) = (scene.clone(), bounded(1));
+        let testbed = Arc::new(testbed_with(LONG));
+        let (last_testbed, (sender, begun)) = (testbed.clone(), bounded(1));
         let last = Foreign(move |_| {
-            last_scene.proxy.black_hole(Direction::Both);
-            sender.send(Instant::now()).unwrap();
+            last_testbed.proxy.black_hole(Direction::Both);
+            sender.send(now()).unwrap();
             outcome()
         });
-        let mut locks = kinds(&scene.client);
+        let mut locks = kinds(&testbed.client);
         locks.push(Arc::new(last));
         let result = InterProcessMultiLock::from_locks(locks).unwrap().acquire_timeout(LONG);
         over.push(since(begun.recv().unwrap()));
         assert!(!matches!(result, Ok(true)), "{result:?}");
-        scene.proxy.pass().unwrap();
-        await_no_kinds(&scene);
+        testbed.proxy.pass().unwrap();
+        await_no_kinds(&testbed);
     }
-    machine.assert_median_at_most("black hole: five locks given back", over, AT_ONCE);
+    over.into_iter().for_each(|took| assert_at_most("black hole: five locks given back", took, AT_ONCE));
 }
 
 #[test]
 fn a_guard_and_a_locker_that_are_dropped_in_a_black_hole_do_not_block() {
-    let machine = Machine::watch();
-    let scene = scene_with(LONG);
-    let lock = InterProcessMultiLock::from_locks(kinds(&scene.client)).unwrap();
+    let testbed = testbed_with(LONG);
+    let lock = InterProcessMultiLock::from_locks(kinds(&testbed.client)).unwrap();
     let dropped_in_a_black_hole = |held: Box<dyn Droppable + '_>| {
-        scene.proxy.black_hole(Direction::Both);
-        let begin = Instant::now();
+        testbed.proxy.black_hole(Direction::Both);
+        let begin = now();
         drop(held);
         let took = since(begin);
-        scene.proxy.pass().unwrap();
-        await_no_kinds(&scene);
+        testbed.proxy.pass().unwrap();
+        await_no_kinds(&testbed);
         took
     };
     let mut over = Vec::new();
@@ -183,7 +172,7 @@ fn a_guard_and_a_locker_that_are_dropped_in_a_black_hole_do_not_block() {
         over.push(dropped_in_a_black_hole(Box::new(lock.lock().unwrap())));
         over.push(dropped_in_a_black_hole(Box::new(Locker::new(&lock).unwrap())));
     }
-    machine.assert_median_at_most("black hole: guards and lockers dropped", over, AT_ONCE);
+    over.into_iter().for_each(|took| assert_at_most("black hole: guards and lockers dropped", took, AT_ONCE));
 }
 
 /// What is dropped at the end of a hold.
@@ -193,49 +182,48 @@ impl<T> Droppable for T {}
 
 #[test]
 fn a_mere_try_in_a_black_hole_ends_with_the_connection_timeout() {
-    let machine = Machine::watch();
     const CONNECTION_TIMEOUT: Duration = Duration::from_secs(1);
-    let scene = scene_of(LONG, |builder| builder.connection_timeout(CONNECTION_TIMEOUT));
+    let testbed = testbed_of(LONG, |builder| builder.connection_timeout(CONNECTION_TIMEOUT));
     let mut over = Vec::new();
     let slow = Foreign(|_| {
-        thread::sleep(CONNECTION_TIMEOUT * 9 / 10);
+        sleep(CONNECTION_TIMEOUT * 9 / 10);
         Ok(true)
     });
-    let behind_a_slow_one: [Arc<dyn InterProcessLock>; 2] = [Arc::new(slow), Arc::new(mutex_at(&scene.client, B))];
-    let mut locks = kinds(&scene.client);
-    locks.push(Arc::new(both(&scene.client)));
+    let behind_a_slow_one: [Arc<dyn InterProcessLock>; 2] = [Arc::new(slow), Arc::new(mutex_at(&testbed.client, B))];
+    let mut locks = kinds(&testbed.client);
+    locks.push(Arc::new(both(&testbed.client)));
     locks.push(Arc::new(InterProcessMultiLock::from_locks(behind_a_slow_one).unwrap()));
     for lock in locks {
-        scene.proxy.black_hole(Direction::Both);
-        let begin = Instant::now();
+        testbed.proxy.black_hole(Direction::Both);
+        let begin = now();
         let result = lock.acquire_timeout(Duration::ZERO);
         over.push((since(begin), CONNECTION_TIMEOUT));
         assert!(!matches!(result, Ok(true)), "{result:?}");
-        scene.proxy.pass().unwrap();
-        scene.client.sync().for_path("/").unwrap();
+        testbed.proxy.pass().unwrap();
+        testbed.client.sync().for_path("/").unwrap();
     }
     for took in over {
-        machine.assert_over_at_most("black hole: a mere try over the connection timeout", 0.0, vec![took], 500 * MS);
+        assert_over_at_most("black hole: a mere try over the connection timeout", vec![took], 500 * MS);
     }
 }
 
 /// The holder of /b never gives way before the multi lock has begun again.
 #[test]
 fn the_loss_of_a_member_ends_the_wait_for_the_next_one() {
-    let begins_again = |scene: &Scene| children(&scene.observer, A).len() == 2;
-    let waits_no_more = |scene: &Scene| children(&scene.observer, B).len() == 1;
-    for lose in [expire, |scene: &Scene| delete_first_of(scene, A)] {
-        let scene = scene_with(LONG);
-        let holder = Rival::queue(&scene.observer, B);
-        await_contenders(&scene, B, 1);
-        let client = scene.client.clone();
+    let begins_again = |testbed: &Testbed| children(&testbed.observer, A).len() == 2;
+    let waits_no_more = |testbed: &Testbed| children(&testbed.observer, B).len() == 1;
+    for lose in [expire, |testbed: &Testbed| delete_first_of(testbed, A)] {
+        let testbed = testbed_with(LONG);
+        let holder = Rival::queue(&testbed.observer, B);
+        await_contenders(&testbed, B, 1);
+        let client = testbed.client.clone();
         let waiter = spawn(move || both(&client).acquire_timeout(LONG));
-        await_contenders(&scene, B, 2);
-        let rival = Rival::queue(&scene.observer, A);
-        await_contenders(&scene, A, 2);
-        lose(&scene);
+        await_contenders(&testbed, B, 2);
+        let rival = Rival::queue(&testbed.observer, A);
+        await_contenders(&testbed, A, 2);
+        lose(&testbed);
         eventually("it waits for a again, or gives up", || {
-            begins_again(&scene) && waits_no_more(&scene) || !waiter.is_empty()
+            begins_again(&testbed) && waits_no_more(&testbed) || !waiter.is_empty()
         });
         assert!(waiter.is_empty(), "it went on waiting for b: {:?}", join(&waiter).1);
         rival.go();
@@ -246,44 +234,43 @@ fn the_loss_of_a_member_ends_the_wait_for_the_next_one() {
 
 #[test]
 fn a_multi_lock_that_has_lost_a_member_gives_up_in_time() {
-    let machine = Machine::watch();
-    let scene = scene_with(LONG);
-    let holder = Rival::queue(&scene.observer, B);
-    await_contenders(&scene, B, 1);
-    let client = scene.client.clone();
+    let testbed = testbed_with(LONG);
+    let holder = Rival::queue(&testbed.observer, B);
+    await_contenders(&testbed, B, 1);
+    let client = testbed.client.clone();
     let timeout = 10_000 * MS;
     let waiter = spawn(move || {
-        let begin = Instant::now();
+        let begin = now();
         let result = both(&client).acquire_timeout(timeout);
         (since(begin), result)
     });
-    await_contenders(&scene, B, 2);
-    let begun = Instant::now();
-    let rival = Rival::queue(&scene.observer, A);
-    await_contenders(&scene, A, 2);
+    await_contenders(&testbed, B, 2);
+    let begun = now();
+    let rival = Rival::queue(&testbed.observer, A);
+    await_contenders(&testbed, A, 2);
     await_age(begun);
-    delete_first_of(&scene, A);
+    delete_first_of(&testbed, A);
     holder.go();
     let (took, result) = join(&waiter).1;
     assert!(!result.unwrap(), "granted beside another holder");
-    machine.assert_at_most("a multi lock that has begun again", took, timeout + 500 * MS);
+    assert_at_most("a multi lock that has begun again", took, timeout + 500 * MS);
     rival.go();
-    await_contenders(&scene, A, 0);
-    await_contenders(&scene, B, 0);
+    await_contenders(&testbed, A, 0);
+    await_contenders(&testbed, B, 0);
 }
 
 /// Acquires a, and then a lock during whose acquire something happens to a, the first time. What is returned is certain.
 fn with_something_in_between(
     session_timeout: Duration,
-    happens: impl Fn(&Scene, &InterProcessMutex) + Send + Sync + 'static,
+    happens: impl Fn(&Testbed, &InterProcessMutex) + Send + Sync + 'static,
 ) {
-    let scene = Arc::new(scene_with(session_timeout));
-    let first = Arc::new(mutex_at(&scene.client, A));
-    let (last_scene, last_first) = (scene.clone(), first.clone());
+    let testbed = Arc::new(testbed_with(session_timeout));
+    let first = Arc::new(mutex_at(&testbed.client, A));
+    let (last_testbed, last_first) = (testbed.clone(), first.clone());
     let has_happened = std::sync::atomic::AtomicBool::new(false);
     let last = Foreign(move |_| {
         if !has_happened.swap(true, std::sync::atomic::Ordering::SeqCst) {
-            happens(&last_scene, &last_first);
+            happens(&last_testbed, &last_first);
         }
         Ok(true)
     });
@@ -293,33 +280,33 @@ fn with_something_in_between(
     let states: Vec<HoldState> = held.holds().iter().map(Hold::state).collect();
     assert_eq!(states, [HoldState::Held]);
     held.release().unwrap();
-    await_contenders(&scene, A, 0);
+    await_contenders(&testbed, A, 0);
 }
 
 #[test]
 fn a_member_lost_while_a_foreign_lock_was_acquired_is_acquired_again() {
-    with_something_in_between(LONG, |scene, first| {
-        expire(scene);
+    with_something_in_between(LONG, |testbed, first| {
+        expire(testbed);
         eventually("it is lost", || first.hold().unwrap().is_lost());
-        eventually("there is a session again", || scene.client.is_connected());
+        eventually("there is a session again", || testbed.client.is_connected());
     });
-    with_something_in_between(LONG, |scene, first| {
-        delete_first_of(scene, A);
+    with_something_in_between(LONG, |testbed, first| {
+        delete_first_of(testbed, A);
         eventually("it is lost", || first.hold().unwrap().is_lost());
     });
-    with_something_in_between(LONG, |scene, _| {
-        await_age(Instant::now());
-        delete_first_of(scene, A);
+    with_something_in_between(LONG, |testbed, _| {
+        await_age(now());
+        delete_first_of(testbed, A);
     });
 }
 
 #[test]
 fn a_member_in_doubt_is_not_returned_before_it_is_certain_again() {
     // It stays in doubt for that long.
-    with_something_in_between(3 * T, |scene, first| {
-        scene.proxy.black_hole(Direction::Both);
+    with_something_in_between(3 * T, |testbed, first| {
+        testbed.proxy.black_hole(Direction::Both);
         eventually("it is in doubt", || first.hold().unwrap().state() == HoldState::InDoubt);
-        scene.proxy.pass().unwrap();
+        testbed.proxy.pass().unwrap();
     });
 }
 
@@ -328,29 +315,28 @@ mod slow {
 
     #[test]
     fn a_timed_multi_lock_in_a_black_hole_ends_by_its_deadline() {
-        let machine = Machine::watch();
-        let scene = scene_with(LONG);
-        let holder = mutex_at(&scene.observer, B);
+        let testbed = testbed_with(LONG);
+        let holder = mutex_at(&testbed.observer, B);
         holder.acquire().unwrap();
         // Not over before it is seen to wait.
         let timeout = 10_000 * MS;
         let mut over = Vec::new();
         for _ in 0..3 {
-            let client = scene.client.clone();
+            let client = testbed.client.clone();
             let waiter = spawn(move || {
-                let begin = Instant::now();
+                let begin = now();
                 let result = both(&client).acquire_timeout(timeout);
                 (since(begin), result)
             });
-            await_contenders(&scene, B, 2);
-            scene.proxy.black_hole(Direction::Both);
+            await_contenders(&testbed, B, 2);
+            testbed.proxy.black_hole(Direction::Both);
             let (took, result) = join(&waiter).1;
             assert!(!matches!(result, Ok(true)), "{result:?}");
             over.push((took, timeout));
-            scene.proxy.pass().unwrap();
-            await_contenders(&scene, A, 0);
-            await_contenders(&scene, B, 1);
+            testbed.proxy.pass().unwrap();
+            await_contenders(&testbed, A, 0);
+            await_contenders(&testbed, B, 1);
         }
-        machine.assert_over_at_most("black hole: timed multi lock over its deadline", 0.5, over, AT_ONCE);
+        assert_over_at_most("black hole: timed multi lock over its deadline", over, AT_ONCE);
     }
 }
