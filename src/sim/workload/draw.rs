@@ -88,7 +88,9 @@ impl Draw {
             Kind::WriteLock,
         ];
         let count = self.rng.usize(1..4);
-        let place = |(index, kind): (usize, Kind)| Place { kind, path: format!("/sim/l{index}") };
+        // With long names the watches of a few threads are more than a small frame holds.
+        let name = if self.one_in(4) { "a-name-that-is-long-".repeat(15) } else { String::new() };
+        let place = |(index, kind): (usize, Kind)| Place { kind, path: format!("/sim/{name}l{index}") };
         (0..count).map(|_| self.of(&kinds)).collect::<Vec<_>>().into_iter().enumerate().map(place).collect()
     }
 
