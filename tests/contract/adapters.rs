@@ -4,11 +4,11 @@ use std::{sync::Mutex, time::Duration};
 
 use curator_locks::{
     AcquireOptions, CuratorFramework, Error, Hold, InterProcessLock, InterProcessSemaphoreV2, Lease, Result,
-    zookeeper_recipe::{LockListener, WriteLock},
+    zookeeper_recipe::WriteLock,
 };
 
 use super::{
-    seam::{PATIENCE, Receiver, Sender, left, now, unbounded},
+    seam::{PATIENCE, left, now, sleep},
     subject::{Guard, Lock},
 };
 
@@ -81,25 +81,11 @@ impl Guard for Lease {
 pub(crate) struct Candidate {
     client: CuratorFramework,
     lock: WriteLock,
-    told: Receiver<()>,
-}
-
-struct Tell(Sender<()>);
-
-impl LockListener for Tell {
-    fn lock_acquired(&self) {
-        // Whoever waited may have given up.
-        let _ = self.0.send(());
-    }
-
-    fn lock_released(&self) {}
 }
 
 impl Candidate {
     pub(crate) fn new(client: &CuratorFramework, dir: &str) -> Candidate {
-        let (tell, told) = unbounded();
-        let lock = WriteLock::with_listener(client, dir, Tell(tell)).unwrap();
-        Candidate { client: client.clone(), lock, told }
+        Candidate { client: client.clone(), lock: WriteLock::new(client, dir).unwrap() }
     }
 
     fn unlock(&self) -> Result<()> {
@@ -115,9 +101,9 @@ impl InterProcessLock for Candidate {
     fn acquire_timeout(&self, timeout: Duration) -> Result<bool> {
         let deadline = now() + timeout.min(PATIENCE);
         let mut is_owner = self.lock.lock()?;
-        // Asked all the same: what is told may be about an earlier time, or come while the session is in doubt.
         while !is_owner && now() < deadline {
-            let _ = self.told.recv_timeout(Duration::from_millis(5));
+            // Not on a channel: the threads of a busy machine would be kept from running by one that spins first.
+            sleep(Duration::from_millis(5));
             is_owner = self.lock.is_owner();
         }
         if is_owner {

@@ -53,7 +53,8 @@ fn a_znode_that_was_made_anew_is_another_value_even_with_the_same_version_and_by
     let (ours, others) = (started(&client, "/v", "same"), another(&client));
     let seen = ours.versioned_value();
     others.delete().for_path("/v").unwrap();
-    others.create().for_path_and_data("/v", "same").unwrap();
+    // The namespace is a container, which the server may have removed by now.
+    others.create().creating_parent_containers_if_needed().for_path_and_data("/v", "same").unwrap();
     eventually("the new znode is known", || ours.versioned_value().zxid() != seen.zxid());
     let now = ours.versioned_value();
     assert_eq!((now.version(), now.value()), (seen.version(), seen.value()));
