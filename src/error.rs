@@ -141,15 +141,11 @@ pub enum Error {
     },
     /// A lock of another kind is held or waited for at the same path, and the client
     /// [refuses](crate::Builder::refuse_mixed_kinds) that: they would not exclude each other.
-    #[error(
-        "{path} is the path of a {kind} and of {found}, which do not exclude each other: give each a path of its own"
-    )]
+    #[error("{path} is the path of {found} as well, which this lock does not exclude: give each a path of its own")]
     MixedKinds {
         /// The lock's path.
         path: String,
-        /// The kind of the lock that was not acquired.
-        kind: &'static str,
-        /// What is there besides.
+        /// The lock that is there besides.
         found: &'static str,
     },
     /// More stand in the queue than the [acquire](crate::AcquireOptions::max_queue) allows.

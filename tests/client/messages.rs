@@ -220,7 +220,7 @@ fn locks_of_several_kinds_at_one_path_are_warned_about_once_and_refused_where_th
     let client = connect(builder(support::server(), &namespace));
     let strict = connect(builder(support::server(), &namespace).refuse_mixed_kinds(true));
     let warnings = |path: &str| {
-        let said = format!("{path} is the path of a mutex and of ");
+        let said = format!("{path} is the path of ");
         logged().lines().filter_map(|line| Some(line.split_once(&said)?.1.to_owned())).collect::<Vec<_>>()
     };
     let semaphore = InterProcessSemaphoreV2::new(&client, "/both/s", 2).unwrap();
@@ -230,17 +230,23 @@ fn locks_of_several_kinds_at_one_path_are_warned_about_once_and_refused_where_th
     for path in ["/names/locks/orders", "/names/leases", "/names/lock/here"] {
         client.create().creating_parents_if_needed().for_path(path).unwrap();
     }
-    for (path, found) in [("/both/s", Some("a semaphore")), ("/both/u", Some("an unfair lock")), ("/names", None)] {
+    // Nor is a mutex at such a path a semaphore or an unfair lock.
+    let inner =
+        ["/app/leases", "/app/lock/holder"].map(|path| InterProcessMutex::new(&client, path).unwrap().lock().unwrap());
+    for (path, found) in
+        [("/both/s", Some("a semaphore")), ("/both/u", Some("an unfair lock")), ("/names", None), ("/app", None)]
+    {
         for _ in 0..3 {
             InterProcessMutex::new(&client, path).unwrap().run(|_| ()).unwrap();
         }
+        client.sync().for_path("/").unwrap();
         let said: Vec<String> =
-            found.map(|found| format!("{found}, which do not exclude each other")).into_iter().collect();
+            found.map(|found| format!("{found} and of a queue, which do not exclude each other")).into_iter().collect();
         assert_eq!(warnings(path), said);
         let refused = InterProcessMutex::new(&strict, path).unwrap().lock().map(drop);
         match (&refused, found) {
             (Ok(()), None) => {}
-            (Err(Error::MixedKinds { path: told, kind: "mutex", found: what }), Some(found)) => {
+            (Err(Error::MixedKinds { path: told, found: what }), Some(found)) => {
                 assert_eq!((told.as_str(), *what), (path, found));
             }
             _ => panic!("{path}: {refused:?}"),
@@ -248,6 +254,16 @@ fn locks_of_several_kinds_at_one_path_are_warned_about_once_and_refused_where_th
         let left = || client.get_children().for_path(path).unwrap().into_iter().any(|name| name.contains("-lock-"));
         eventually("nothing is left in the queue", || !left());
     }
+    drop(inner);
+    let held = InterProcessMutex::new(&client, "/both/m").unwrap().lock().unwrap();
+    let refused = [
+        InterProcessUnfairMutex::new(&strict, "/both/m").unwrap().acquire(),
+        InterProcessSemaphoreMutex::new(&strict, "/both/m").unwrap().acquire(),
+        InterProcessSemaphoreV2::new(&strict, "/both/u", 2).unwrap().acquire().map(drop),
+        InterProcessUnfairMutex::new(&strict, "/both/s").unwrap().acquire(),
+    ];
+    assert!(refused.iter().all(|refused| matches!(refused, Err(Error::MixedKinds { .. }))), "{refused:?}");
+    held.release().unwrap();
 }
 
 #[test]

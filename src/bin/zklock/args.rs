@@ -233,6 +233,14 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    /// Whether a command without `--` in front of it has one in its midst: it may be meant as the end of options that come too
+    /// late, such as a second path.
+    pub(crate) fn is_ambiguous(&self) -> bool {
+        let words: Vec<OsString> = std::env::args_os().collect();
+        let in_front = words.len().checked_sub(self.command.len() + 1).and_then(|index| words.get(index));
+        self.command.iter().any(|word| word == "--") && in_front.is_none_or(|word| word != "--")
+    }
+
     /// What to run.
     pub(crate) fn line(&self) -> Vec<OsString> {
         match &self.shell {

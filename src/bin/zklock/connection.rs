@@ -109,6 +109,17 @@ impl Settings {
         })
     }
 
+    /// Below a chroot that is not there every lock would look free.
+    pub(crate) fn check_chroot(&self, client: &CuratorFramework) -> Result<()> {
+        let chroot = self.connect.find('/').and_then(|at| self.connect.get(at..)).filter(|chroot| *chroot != "/");
+        match chroot {
+            Some(chroot) if !self.create_chroot && client.check_exists().for_path("/")?.is_none() => {
+                Err(Failure::new(format!("the servers have no znode {chroot}, with which --connect ends")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn is_encrypted(&self) -> bool {
         self.tls.is_some()
     }
@@ -171,6 +182,7 @@ pub(crate) fn connect(args: &Connection) -> Result<CuratorFramework> {
     let settings = Settings::of(args)?;
     let client = settings.client(curator_locks::RetryOneTime::new(Duration::from_millis(200)), None)?;
     settings.await_connection(&client)?;
+    settings.check_chroot(&client)?;
     Ok(client)
 }
 

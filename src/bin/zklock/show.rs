@@ -8,14 +8,15 @@ use std::{
 };
 
 use clap::ColorChoice;
-use curator_locks::{CuratorFramework, EntryState, LockKind, LockQueue, QueueEntry};
+use crossbeam_channel::bounded;
+use curator_locks::{CuratorFramework, EntryState, LockKind, LockQueue, QueueEntry, RetryForever};
 use jiff::{Timestamp, tz::TimeZone};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
 
 use crate::{
     args::{Connection, Ls, Show, Wait},
-    connection::connect,
+    connection::{Settings, connect},
     failure::{Failure, NOT_HAD, Result, cannot},
     hosts::Hosts,
     voice,
@@ -34,6 +35,10 @@ pub(crate) const YELLOW: u8 = 33;
 
 /// The pause between two looks of `zklock wait`.
 const PAUSE: Duration = Duration::from_millis(250);
+/// The retry interval of `zklock wait`.
+const RETRY: Duration = Duration::from_millis(500);
+/// Longer waits come in parts.
+const LONGEST: Duration = Duration::from_secs(3600);
 
 pub(crate) fn ls(connection: &Connection, args: &Ls) -> Result<u8> {
     let (client, mut is_held) = (connect(connection)?, false);
@@ -50,23 +55,49 @@ pub(crate) fn ls(connection: &Connection, args: &Ls) -> Result<u8> {
     Ok(u8::from(args.exit_code && is_held))
 }
 
-/// 0: nobody holds one of the locks; [`NOT_HAD`]: the time was up first.
+/// 0: nobody holds one of the locks; [`NOT_HAD`]: the time was up first. An outage is waited out, as by `zklock run`.
 pub(crate) fn wait(connection: &Connection, args: &Wait) -> Result<u8> {
-    let (client, begun) = (connect(connection)?, Instant::now());
-    loop {
-        let mut queues = Vec::new();
-        for path in &args.paths {
-            queues.append(&mut inspect(&client, path)?);
+    let begun = Instant::now();
+    let time = args.timeout.unwrap_or(Duration::MAX);
+    let over = |why: &str| Failure { status: NOT_HAD, text: format!("{why} after {:?}", begun.elapsed()) };
+    let settings = Settings::of(connection)?;
+    let client = settings.client(RetryForever::new(RETRY), None)?;
+    settings.await_connection_for(time, &client, || false).map_err(|failure| match args.timeout {
+        Some(timeout) if begun.elapsed() >= timeout => over(&failure.text),
+        _ => failure,
+    })?;
+    let (tell, told) = bounded(1);
+    let paths = args.paths.clone();
+    let look = move || {
+        loop {
+            let queues = settings.check_chroot(&client).and_then(|()| {
+                let queues = paths.iter().map(|path| inspect(&client, path));
+                queues.collect::<curator_locks::Result<Vec<_>>>().map_err(Failure::from)
+            });
+            // The receiver may be gone.
+            if tell.send(queues.map(|queues| queues.concat())).is_err() {
+                return;
+            }
+            thread::sleep(PAUSE);
         }
-        if !queues.iter().any(LockQueue::is_held) {
+    };
+    thread::Builder::new().name("look".into()).spawn(look).map_err(cannot("start a thread"))?;
+    let mut held = None;
+    loop {
+        let left = time.saturating_sub(begun.elapsed());
+        match told.recv_timeout(left.min(LONGEST)) {
+            Ok(queues) => held = queues?.into_iter().find(LockQueue::is_held).map(|queue| queue.path),
+            Err(_) if left > LONGEST => continue,
+            Err(_) => {
+                return Err(over(&held.map_or_else(|| "no answer".to_owned(), |path| format!("{path}: still held"))));
+            }
+        }
+        if held.is_none() {
             return Ok(0);
         }
-        let left = args.timeout.map_or(PAUSE, |timeout| timeout.saturating_sub(begun.elapsed()));
-        if left.is_zero() {
-            let held = queues.iter().find(|queue| queue.is_held()).map_or("", |queue| queue.path.as_str());
-            return Err(Failure { status: NOT_HAD, text: format!("{held}: still held after {:?}", begun.elapsed()) });
+        if time.saturating_sub(begun.elapsed()).is_zero() {
+            return Err(over(&format!("{}: still held", held.unwrap_or_default())));
         }
-        thread::sleep(left.min(PAUSE));
     }
 }
 

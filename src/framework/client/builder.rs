@@ -249,13 +249,16 @@ impl Builder {
         self
     }
 
-    /// Refuses a lock where a lock of another kind is held or waited for at the same path: the acquire fails with
-    /// [`Error::MixedKinds`] and holds nothing. Defaults to no: a warning in the log, once for each directory. In Curator such
-    /// locks are independent of each other, and so they are here: a mutex does not exclude an unfair mutex or a semaphore.
+    /// Refuses a lock where a lock of another kind is held or queued for at the same path: the acquire fails with
+    /// [`Error::MixedKinds`] and holds nothing. Defaults to no. In Curator such locks are independent of each other, and so they are
+    /// here: a mutex, a read/write lock or a leader does not exclude an unfair mutex or a semaphore, nor they each other.
     ///
-    /// Mutexes, read/write locks and leaders see that in their own list, which costs no request; only where it shows the names
-    /// `lock` or `leases`, one more round trip tells whether they are those of a lock. An unfair mutex or a semaphore sees
-    /// nothing of the others.
+    /// Each acquire looks before it queues, which costs a round trip, and fails if it may not look. A cached lock looks when its
+    /// process queues. A lock of another kind that is acquired at the same moment, or later by a client that does not
+    /// refuse, is not seen.
+    ///
+    /// By default a mutex, a read/write lock or a leader whose own list shows the names `lock` or `leases` looks in the
+    /// background, and warns in the log once for each directory.
     ///
     /// ```
     /// # use curator_locks::{CuratorFramework, RetryOneTime};

@@ -88,6 +88,11 @@ impl Holds {
     pub(crate) fn is_first_look(&self, directory: &ServerPath) -> bool {
         self.looked_at.lock().insert(directory.clone())
     }
+
+    /// Nothing was found there.
+    pub(crate) fn look_again(&self, directory: &ServerPath) {
+        self.looked_at.lock().remove(directory);
+    }
 }
 
 impl DirectoryHolds {

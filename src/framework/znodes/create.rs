@@ -79,11 +79,13 @@ impl CuratorFramework {
             // The server would refuse the creates one by one.
             return Err(call.error(SessionError::Server(ErrorCode::NoChildrenForEphemerals)));
         }
-        let chroot = self.prefix.chroot();
-        if missing.iter().any(|path| path.as_str() == chroot) && !self.core.config.create_chroot {
+        if let Some(path) = missing.iter().find(|path| path.as_str() == self.prefix.chroot())
+            && !self.core.config.create_chroot
+            && self.is_missing(call, session, path)?
+        {
             let rule = "the servers have no such znode, and the chroot of a connect string is not made on the fly: mend the \
                         connect string, or make it, for instance by Builder::create_chroot(true)";
-            return Err(Error::InvalidPath { path: chroot.to_owned(), rule: rule.to_owned() });
+            return Err(Error::InvalidPath { path: path.as_str().to_owned(), rule: rule.to_owned() });
         }
         let made = self.make_missing(call, session, &missing, containers);
         if made.is_err() {
@@ -95,6 +97,19 @@ impl CuratorFramework {
         made
     }
 
+    /// Whether the znode is missing at the leader as well: a server that lags does not know what has just been made.
+    fn is_missing(&self, call: &Call<'_>, session: &Arc<dyn Session>, path: &ServerPath) -> Result<bool> {
+        let looks = [
+            Request::Sync { path: path.as_str().to_owned() },
+            Request::Exists { path: path.as_str().to_owned(), watch: false },
+        ];
+        match call.ask_all(session, looks).pop() {
+            Some(Err(error)) if error.is_no_node() => Ok(true),
+            Some(Err(error)) => Err(error),
+            _ => Ok(false),
+        }
+    }
+
     fn make_missing(
         &self,
         call: &Call<'_>,
@@ -103,7 +118,14 @@ impl CuratorFramework {
         containers: bool,
     ) -> Result<bool> {
         let are_containers = containers && session.has_containers();
-        let replies = call.ask_all(session, missing.iter().map(|path| self.parent_creation(path, containers)));
+        let replies = call.ask_all(
+            session,
+            missing.iter().map(|path| {
+                // The chroot stays: with a container, it would be gone for others when nobody uses it.
+                let is_of_chroot = path.as_str().len() <= self.prefix.chroot().len();
+                self.parent_creation(path, containers && !is_of_chroot)
+            }),
+        );
         let mut codes = replies.iter().filter_map(|reply| reply.as_ref().err()?.code());
         // The servers do not know containers, as one of them has just said: the parents are persistent then.
         let is_refused = |code| code == ErrorCode::Unimplemented || !session.has_containers();

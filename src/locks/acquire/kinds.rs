@@ -1,13 +1,19 @@
 //! Locks of other kinds at the same path: they and this one do not exclude each other.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use crate::{
     error::{Error, Result},
     framework::client::call::Call,
-    locks::{acquire::internals::LockInternals, recipe::driver::sorted_contenders},
+    locks::{
+        acquire::internals::{LockInternals, directory_of},
+        recipe::driver::sorted_contenders,
+    },
     proto::{request::Request, response::Response},
-    session::api::Session,
+    session::api::{Reply, Session, Submission},
 };
 
 /// The directory of an unfair lock's holder, below the lock's path. Its parent, which is never removed while the lock is in use,
@@ -19,40 +25,82 @@ pub(in crate::locks) const SEMAPHORE_LOCKS: &str = "locks";
 /// The directory of a semaphore's leases, below the semaphore's path.
 pub(in crate::locks) const SEMAPHORE_LEASES: &str = "leases";
 
+/// Where the holders of locks with directories of their own stand.
+const HOLDERS: [(&str, &str); 2] = [(UNFAIR_HOLDER, "an unfair lock"), (SEMAPHORE_LEASES, "a semaphore")];
+
+/// Whether a name there is a holder's. A mutex at such a path has other names.
+fn is_holder(below: &str, name: &str) -> bool {
+    if below == UNFAIR_HOLDER { name.ends_with("-lock") } else { name.contains("-lease-") }
+}
+
+fn list(path: String) -> Request {
+    Request::GetChildren { path, watch: false, with_stat: false }
+}
+
 impl LockInternals {
     /// Whether the names in the lock's directory may be those of a lock of another kind.
     pub(super) fn shows_other_kinds(&self, names: &[String]) -> bool {
-        let has = |wanted: &str| names.iter().any(|name| name == wanted);
-        self.recipe.below.is_none() && (has("lock") || has(SEMAPHORE_LEASES))
+        self.recipe.below.is_none() && names.iter().any(|name| name == "lock" || name == SEMAPHORE_LEASES)
     }
 
-    /// Looks whether a lock of another kind is held or waited for there, where a list has shown its names: a directory may be
-    /// called so and have nothing to do with it. That is one round trip, once for each directory unless such a lock is refused.
-    pub(super) fn check_kinds(&self, call: &Call<'_>, session: &Arc<dyn Session>) -> Result<()> {
-        let is_refused = self.client().core.config.refuse_mixed_kinds;
-        if !self.client().core.holds.is_first_look(self.directory()) && !is_refused {
+    /// Warns if a lock of another kind is held there, where a list has shown its names: a directory may be called so and have
+    /// nothing to do with it. It is looked for in the background, as a lock that is granted may wait for nothing more; and so
+    /// long as nothing is found, again at the next acquire.
+    pub(super) fn warn_of_other_kinds(&self, session: &Arc<dyn Session>) {
+        let core = &self.client().core;
+        if core.config.refuse_mixed_kinds || !core.holds.is_first_look(self.directory()) {
+            return;
+        }
+        let has_warned = Arc::new(AtomicBool::new(false));
+        let submissions = HOLDERS.into_iter().enumerate().map(|(index, (below, found))| {
+            let (core, directory, path) = (core.clone(), self.directory().clone(), self.base_path().to_owned());
+            let has_warned = has_warned.clone();
+            let request = list(directory.join(below).into_string());
+            let on_reply = move |reply: Reply| {
+                if let Ok(Response::Children { names, .. }) = reply
+                    && names.iter().any(|name| is_holder(below, name))
+                {
+                    has_warned.store(true, Relaxed);
+                    log::warn!("{path} is the path of {found} and of a queue, which do not exclude each other");
+                }
+                // The replies come in the order of the requests.
+                if index + 1 == HOLDERS.len() && !has_warned.load(Relaxed) {
+                    core.holds.look_again(&directory);
+                }
+            };
+            Submission { request, watcher: None, on_reply: Box::new(on_reply) }
+        });
+        session.submit(submissions.collect());
+    }
+
+    /// Fails if a lock of another kind is held at the same path, or stands in its queue, where the client refuses that.
+    pub(super) fn refuse_other_kinds(&self, call: &Call<'_>) -> Result<()> {
+        if !self.client().core.config.refuse_mixed_kinds {
             return Ok(());
         }
-        let names = [UNFAIR_HOLDER, SEMAPHORE_LEASES, SEMAPHORE_LOCKS].map(|below| {
-            let path = self.directory().join(below).into_string();
-            Request::GetChildren { path, watch: false, with_stat: false }
-        });
-        let mut names = call.ask_all(session, names).into_iter().map(|names| match names {
-            Ok(Response::Children { names, .. }) => names,
-            _ => Vec::new(),
-        });
-        let is_unfair = names.next().is_some_and(|holders| !holders.is_empty());
-        let is_semaphore = names.any(|names| !sorted_contenders(&names).is_empty());
-        let found = match (is_unfair, is_semaphore) {
-            (true, _) => "an unfair lock",
-            (_, true) => "a semaphore",
-            _ => return Ok(()),
-        };
-        let (path, kind) = (self.base_path().to_owned(), self.recipe.kind.name());
-        if is_refused {
-            return Err(Error::MixedKinds { path, kind, found });
+        let base = directory_of(self.client(), self.base_path())?;
+        let own = self.recipe.below;
+        let found = call.retry(|session| {
+            let paths = HOLDERS.map(|(below, _)| base.join(below)).into_iter().chain([base.clone()]);
+            let names = call.ask_all(session, paths.map(|path| list(path.into_string())));
+            let names = names.into_iter().map(|names| match names {
+                Ok(Response::Children { names, .. }) => Ok(names),
+                Ok(other) => Err(call.unexpected(&other)),
+                Err(error) if error.is_no_node() => Ok(Vec::new()),
+                Err(error) => Err(error),
+            });
+            let names = names.collect::<Result<Vec<_>>>()?;
+            let is_queue = names.last().is_some_and(|names| !sorted_contenders(names).is_empty());
+            let mut others = HOLDERS.into_iter().zip(&names).filter(|((below, _), names)| {
+                let is_own = own == Some(below) || own == Some(SEMAPHORE_LOCKS) && *below == SEMAPHORE_LEASES;
+                !is_own && names.iter().any(|name| is_holder(below, name))
+            });
+            let other = others.next().map(|((_, found), _)| found);
+            Ok(other.or((own.is_some() && is_queue).then_some("a queue of mutexes, readers and writers or leaders")))
+        })?;
+        match found {
+            Some(found) => Err(Error::MixedKinds { path: self.base_path().to_owned(), found }),
+            None => Ok(()),
         }
-        log::warn!("{path} is the path of a {kind} and of {found}, which do not exclude each other");
-        Ok(())
     }
 }

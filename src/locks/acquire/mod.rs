@@ -142,6 +142,7 @@ impl<'a> Acquire<'a> {
         self.wait.options.check_validity(self.lock.client().session_timeout())?;
         let io = self.wait.io(self.lock.client().core.config.connection_timeout);
         let call = self.lock.client().call("acquire", self.lock.base_path(), io);
+        self.lock.refuse_other_kinds(&call)?;
         let since = self.wait.since.unwrap_or_else(clock::now);
         let (queue_head, mut contention) = (self.queue_head.take(), self.contender());
         let mut wake = |input: Input<Error>| -> Arc<WakeUp> {
@@ -480,7 +481,7 @@ impl<'a> Run<'a> {
             counters.waits.record(clock::since(self.since));
         }
         if let Some(session) = self.contention.session.as_ref().filter(|_| self.contention.sees_other_kinds) {
-            lock.check_kinds(self.call, session)?;
+            lock.warn_of_other_kinds(session);
         }
         for held in &self.granted {
             log::debug!("{}: {} granted after {:?}", lock.base_path(), held.path().name(), clock::since(self.since));

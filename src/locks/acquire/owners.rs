@@ -307,6 +307,17 @@ impl LockInternals {
         }
     }
 
+    /// Refuses a thread that holds the lock already and may not hold it twice. A mere try waits for no holder.
+    pub(in crate::locks) fn refuse_again(&self, owners: &Owners, wait: Wait<'_>) -> Result<()> {
+        match owners.current().filter(|_| !self.is_reentrant && !wait.only_try) {
+            Some(held) => {
+                let waiting_for = format!("{} of {}", self.recipe.kind, self.base_path());
+                Err(Error::WouldDeadlock { waiting_for, held: self.name_of(&(self.recipe.kind, held)) })
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Attempts to get a lock that belongs to a thread. Fails with [`Error::WouldDeadlock`] if the calling thread would
     /// wait for ever for a hold of its own, through another object or the other half of a read/write lock.
     ///

@@ -122,10 +122,12 @@ macro_rules! lock_methods {
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire`]; then `work` was not called. And")]
             /// [`Error::LockLost`](crate::error::Error::LockLost) if the lock was lost before `work` came to its end, or
-            /// [`Error::ConnectionLoss`](crate::error::Error::ConnectionLoss) if it was in doubt then and no server has said since that it
-            /// stood; the result of `work` is dropped.
+            /// [`Error::Uncertain`](crate::error::Error::Uncertain) if it was in doubt then, and no server has said within the session
+            /// timeout that it stood; the result of `work` is dropped.
             pub fn run<T>(&self, work: impl FnOnce(&$guard) -> T) -> $crate::error::Result<T> {
-                Self::run_in(self.lock()?, work)
+                let held = $crate::locks::face::methods::enter_fenced!(self, &$crate::locks::options::acquire::AcquireOptions::new())?;
+                let held = held.ok_or_else($crate::locks::face::methods::no_end)?;
+                Self::run_in(&self.holds_of(&held), self.guard(held), work)
             }
 
             /// As
@@ -139,13 +141,23 @@ macro_rules! lock_methods {
                 timeout: std::time::Duration,
                 work: impl FnOnce(&$guard) -> T,
             ) -> $crate::error::Result<Option<T>> {
-                self.lock_timeout(timeout)?.map(|guard| Self::run_in(guard, work)).transpose()
+                let options = $crate::locks::options::acquire::AcquireOptions::new().timeout(timeout);
+                let held = $crate::locks::face::methods::enter_fenced!(self, &options)?;
+                held.map(|held| Self::run_in(&self.holds_of(&held), self.guard(held), work)).transpose()
             }
 
-            fn run_in<T>(guard: $guard, work: impl FnOnce(&$guard) -> T) -> $crate::error::Result<T> {
-                let (result, was_valid) = (work(&guard), guard.is_valid());
-                // A lock that is certain at the end of the work was held for all of it, whatever becomes of the release.
-                guard.release().or_else(|error| if was_valid { Ok(()) } else { Err(error) }).map(|()| result)
+            fn run_in<T>(
+                holds: &[$crate::locks::holds::hold::Hold],
+                guard: $guard,
+                work: impl FnOnce(&$guard) -> T,
+            ) -> $crate::error::Result<T> {
+                let result = work(&guard);
+                let stand = $crate::locks::acquire::last_look::stand(holds);
+                match (stand, guard.release()) {
+                    // The background goes on with a delete that no server has confirmed: the lock stood at the end of the work.
+                    (Ok(()), Err(error)) if !error.is_retryable() => Err(error),
+                    (stand, _) => stand.map(|()| result),
+                }
             }
 
             /// Whether this process holds the lock through this object, or has given it back without the server's

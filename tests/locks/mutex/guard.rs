@@ -6,9 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curator_locks::{Error, FencingToken, HoldState, LostReason};
+use curator_locks::{
+    Caching, Error, FencingToken, HoldState, InterProcessMutex, LostReason,
+    testing::{Direction, FaultProxy},
+};
 
-use crate::support::{self, PATIENCE, another, await_queue, builder, connect, eventually, mutex, queue};
+use crate::support::{self, PATIENCE, another, await_queue, builder, builder_at, connect, eventually, mutex, queue};
 
 #[test]
 fn fencing_tokens_grow_with_every_grant_also_when_the_directory_was_removed_in_between() {
@@ -187,4 +190,51 @@ fn a_closure_whose_lock_was_lost_is_an_error() {
     });
     assert!(matches!(result, Err(Error::LockLost { reason: LostReason::NodeDeleted, .. })), "{result:?}");
     mutex.run(|_| ()).unwrap();
+}
+
+/// A release of a cached lock, or of one that is held twice, asks no server.
+#[test]
+fn a_closure_whose_lock_is_anothers_by_its_end_is_an_error() {
+    let rival = support::client();
+    for (number, caching) in [None, Some(Caching::new())].into_iter().enumerate() {
+        let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
+        let behind = builder_at(&proxy.connect_string(), rival.namespace()).session_timeout(Duration::from_secs(2));
+        let client = connect(behind);
+        let path = format!("/locks/{number}");
+        let mutex = InterProcessMutex::new(&client, &path).unwrap();
+        let mutex = caching.into_iter().fold(mutex, InterProcessMutex::with_caching);
+        let lose = |_: &_| {
+            proxy.black_hole(Direction::Both);
+            InterProcessMutex::new(&rival, &path).unwrap().lock_timeout(PATIENCE).unwrap().unwrap()
+        };
+        let inner = |_: &_| mutex.run(lose).map(drop);
+        let (outer, inner) = match mutex.run(inner) {
+            Ok(inner) => (Ok(()), inner),
+            Err(error) => (Err(error), Ok(())),
+        };
+        assert!(outer.is_err(), "outer {outer:?}, inner {inner:?}");
+        proxy.pass().unwrap();
+        let mut said = None;
+        eventually("it holds again", || {
+            said = Some(mutex.run(|_| ()));
+            matches!(said, Some(Ok(())))
+        });
+        let inner = mutex.run(|_| {
+            let lost = mutex.run(lose);
+            assert!(matches!(lost, Err(Error::LockLost { .. } | Error::Uncertain { .. })), "{lost:?}");
+        });
+        assert!(inner.is_err(), "{inner:?}");
+    }
+}
+
+#[test]
+fn a_closure_whose_lock_was_deleted_at_its_very_end_is_an_error() {
+    let client = support::client();
+    let other = another(&client);
+    let (ours, theirs) = (mutex(&client), mutex(&other));
+    let result = ours.run(|held| {
+        other.delete().for_path(held.path()).unwrap();
+        theirs.lock_timeout(PATIENCE).unwrap().unwrap()
+    });
+    assert!(matches!(result, Err(Error::LockLost { .. })), "{:?}", result.map(drop));
 }

@@ -399,7 +399,12 @@ fn a_command_needs_no_dashes_in_front_and_may_be_a_line_for_the_shell() {
         (output.status.code().unwrap(), stdout_of(&output))
     };
     let path = path();
-    assert_eq!(said(&["run", &path, "echo", "-n", "hi", "--", "-c"]), (0, "hi -- -c".to_owned()));
+    assert_eq!(said(&["run", &path, "echo", "-n", "hi", "-c"]), (0, "hi -c".to_owned()));
+    assert_eq!(said(&["run", &path, "--", "echo", "-n", "hi", "--", "-c"]), (0, "hi -- -c".to_owned()));
+    // A second path without --also.
+    let unclear = zklock(["run", &path, "/other", "--", "true"]).output().unwrap();
+    assert_eq!(unclear.status.code(), Some(FAILED));
+    assert!(stderr_of(&unclear).contains("--also"), "{}", stderr_of(&unclear));
     assert_eq!(said(&["run", &path, "-t", "10s", "echo", "-t"]), (0, "-t\n".to_owned()));
     assert_eq!(said(&["run", &path, "-c", "echo $ZKLOCK_PATH; exit 3"]), (3, format!("{path}\n")));
     let wrong = zklock(["run", &path, "-x", "true"]).output().unwrap();
@@ -431,6 +436,11 @@ fn scripts_ask_whether_a_lock_is_held_and_wait_until_it_is_free() {
     assert_eq!(status(&["ls", "--exit-code", &path]), 1);
     assert_eq!(status(&["ls", &path]), 0);
     assert_eq!(status(&["wait", "-t", "300ms", &path]), NOT_HAD);
+    let mistyped = format!("{}/nowhere", support::server().connect_string());
+    for line in [["ls", "--exit-code", "/x"], ["wait", "-t", "/x"]] {
+        let line = line.map(|word| if word == "-t" { "--timeout=10s" } else { word });
+        assert_eq!(zklock_at(&mistyped, line).output().unwrap().status.code(), Some(FAILED), "{line:?}");
+    }
     let mut waits = zklock(["wait", &path]).spawn().unwrap();
     thread::sleep(Duration::from_millis(600));
     assert!(waits.try_wait().unwrap().is_none(), "it is held");

@@ -16,7 +16,7 @@ mod watchdog;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, after, select, tick};
-use curator_locks::{AcquireOptions, CuratorFramework, Error, RetryForever};
+use curator_locks::{AcquireOptions, CancelToken, CuratorFramework, Error, RetryForever};
 use nix::unistd::{gethostname, getpid};
 
 use self::{
@@ -41,11 +41,19 @@ const RETRY: Duration = Duration::from_millis(500);
 /// The rest of a time that is as good as up.
 const LEAST: Duration = Duration::from_millis(1);
 
+/// How long the look for locks of other kinds may take that comes before the wait. The one behind it tells.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+
 /// How often it is looked whether a lock that is kept after the command is still held.
 const LOOK: Duration = Duration::from_millis(250);
 
 pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     let begun = Instant::now();
+    if args.is_ambiguous() {
+        return Err(Failure::new(
+            "which word begins the command? write -- in front of it; more paths come with --also",
+        ));
+    }
     let signals = Signals::catch()?;
     let settings = Settings::of(connection)?;
     let data = args.data.clone().unwrap_or_else(|| describe(args));
@@ -55,12 +63,19 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
         return Err(signals.take_ending().map_or(failure, Failure::ended_by));
     }
     let locks = Locks::new(&client, args)?;
-    if !args.mixed {
-        check_kinds(&client, &locks.paths, args)?;
+    let soon = FIRST_LOOK.min(args.timeout.unwrap_or(FIRST_LOOK));
+    let mixed = |time| if args.mixed { None } else { check_kinds(&client, &locks, args, (time, &signals.ending)) };
+    if let Some(failure) = mixed(soon) {
+        client.close();
+        return Err(failure);
     }
     let least = clock::Limits::least(client.session_timeout());
     let mut options = AcquireOptions::new().cancel_token(&signals.ending).min_validity(least);
     if let Some(most) = args.at_most {
+        if args.at_least.is_some_and(|least| least > most) {
+            client.close();
+            return Err(Failure::new("--at-least is longer than --at-most"));
+        }
         if most <= least {
             client.close();
             return Err(Failure::new(format!("--at-most {most:?} leaves no time: it has to be longer than {least:?}")));
@@ -71,7 +86,11 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     let acquired = acquire(&locks, args, begun, &options);
     drop(line);
     let held = match (acquired, signals.take_ending()) {
-        (Ok(Some(held)), None) => Ok(held),
+        (Ok(Some(held)), None) => match mixed(client.session_timeout()) {
+            // Dropping what was acquired gives it back.
+            Some(failure) => Err(failure),
+            None => Ok(held),
+        },
         // Dropping what was acquired gives it back.
         (Ok(_) | Err(Error::Cancelled { .. }), Some(signal)) => Err(Failure::ended_by(signal)),
         (Ok(None), None) => Err(not_had(&client, &locks, args)),
@@ -92,18 +111,21 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     ended.map(|ended| ended.status)
 }
 
-/// Two jobs that take locks of different kinds at one path would run beside each other.
-fn check_kinds(client: &CuratorFramework, paths: &[String], args: &Run) -> Result<()> {
-    let Some((path, other)) =
-        paths.iter().find_map(|path| Some((path, waiting::other_kind(client, path, &args.kind)?)))
-    else {
-        return Ok(());
-    };
-    client.close();
-    Err(Failure::new(format!(
-        "{path} is the path of {other}, which this one does not exclude: choose the same kind or another path; --mixed runs \
-         the command all the same"
-    )))
+/// Two jobs that take locks of different kinds at one path would run beside each other. Whoever acquires looks once more when it
+/// holds: of two that begin at the same moment at least one sees the other.
+fn check_kinds(
+    client: &CuratorFramework,
+    locks: &Locks,
+    args: &Run,
+    wait: (Duration, &CancelToken),
+) -> Option<Failure> {
+    let found = waiting::other_kind(client, &locks.paths, &args.kind, wait)?;
+    found.map(|(path, other)| {
+        Failure::new(format!(
+            "{path} is the path of {other}, which this one does not exclude: choose the same kind or another path; --mixed \
+             runs the command all the same"
+        ))
+    })
 }
 
 /// Servers that answer too late to make the lock certain for long enough delay the command, as unreachable ones do.
@@ -136,7 +158,10 @@ fn not_had(client: &CuratorFramework, locks: &Locks, args: &Run) -> Failure {
 
 /// The data that others see: where the command runs, and its name, without its arguments, which may be secret.
 fn describe(args: &Run) -> String {
-    let command = args.line().first().map(|command| command.to_string_lossy().into_owned()).unwrap_or_default();
+    let line = args.shell.as_ref().map(|line| line.to_string_lossy().into_owned());
+    let first = line.and_then(|line| line.split_whitespace().next().map(str::to_owned));
+    let command = || args.line().first().map(|command| command.to_string_lossy().into_owned()).unwrap_or_default();
+    let command = first.unwrap_or_else(command);
     format!("{} {command}", who())
 }
 

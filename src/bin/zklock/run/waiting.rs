@@ -7,8 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
-use curator_locks::{CuratorFramework, EntryState, LockKind, LockQueue};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use curator_locks::{CancelToken, CuratorFramework, EntryState, LockKind, LockQueue, NameStyle, QueueEntry};
 use parking_lot::Mutex;
 
 use crate::{
@@ -20,6 +20,8 @@ use crate::{
 const FIRST: Duration = Duration::from_millis(400);
 /// The pause between two looks, and how long a caller that gives up waits for the last one.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How often a look that is under way is asked for a signal.
+const STEP: Duration = Duration::from_millis(50);
 
 /// Takes the line away.
 const CLEAR: &str = "\r\x1b[2K";
@@ -102,13 +104,45 @@ fn describe(client: &CuratorFramework, paths: &[String]) -> curator_locks::Resul
 
 /// The holder of the lock, if the servers say so at once.
 pub(super) fn holders(client: &CuratorFramework, path: &str) -> Option<String> {
-    let (queues, session) = (look(client, path)?, client.session_id());
+    let queues = look(client, &[path.to_owned()]).recv_timeout(PAUSE).ok()?.pop()?;
+    let session = client.session_id();
     name_holders(waited_for(&queues, session), session)
 }
 
-/// A lock of another kind that is held or waited for at this path, if the servers say so at once.
-pub(super) fn other_kind(client: &CuratorFramework, path: &str, wanted: &Kind) -> Option<String> {
-    let queues = look(client, path)?;
+/// The locks at these paths, once the servers have answered. They are asked on a thread of its own: an outage must not keep a
+/// finished program alive, nor outlast a timeout.
+fn look(client: &CuratorFramework, paths: &[String]) -> Receiver<Vec<LockQueue>> {
+    let (tell, told) = bounded(1);
+    let (client, paths) = (client.clone(), paths.to_vec());
+    let look = move || {
+        let queues: curator_locks::Result<Vec<_>> =
+            paths.iter().map(|path| LockQueue::inspect(&client, path)).collect();
+        if let Ok(queues) = queues {
+            // The receiver may be gone.
+            let _ = tell.send(queues);
+        }
+    };
+    // Without a thread there is no answer.
+    let _ = thread::Builder::new().name("look".into()).spawn(look);
+    told
+}
+
+/// A lock of another kind that is held or waited for at one of these paths: its path, and what it is. `None`: the servers have not
+/// answered in this time, or a signal came first.
+pub(super) fn other_kind(
+    client: &CuratorFramework,
+    paths: &[String],
+    wanted: &Kind,
+    (time, ending): (Duration, &CancelToken),
+) -> Option<Option<(String, String)>> {
+    let (told, begun) = (look(client, paths), Instant::now());
+    let queues = loop {
+        match told.recv_timeout(STEP.min(time.saturating_sub(begun.elapsed()))) {
+            Ok(queues) => break queues,
+            Err(RecvTimeoutError::Timeout) if begun.elapsed() < time && !ending.is_cancelled() => {}
+            Err(_) => return None,
+        }
+    };
     let is_other = |queue: &&LockQueue| {
         let is_wanted = match queue.kind {
             LockKind::Unfair => wanted.unfair,
@@ -116,21 +150,19 @@ pub(super) fn other_kind(client: &CuratorFramework, path: &str, wanted: &Kind) -
             // They queue in one directory.
             _ => !wanted.unfair && wanted.semaphore.is_none(),
         };
-        !is_wanted && !queue.entries.is_empty()
+        // A semaphore is known by its leases: a mutex may stand at `<path>/leases`.
+        let is_used = queue.entries.iter().any(|entry| queue.kind != LockKind::Semaphore || is_of_semaphore(entry));
+        !is_wanted && is_used
     };
-    let other = std::iter::once(&queues).chain(&queues.beside).find(is_other)?;
-    let by = name_holders(other, client.session_id()).map(|holders| format!(" held by {holders}"));
-    Some(format!("a lock of kind {}{}", other.kind, by.unwrap_or_default()))
+    let other = queues.iter().flat_map(|queue| std::iter::once(queue).chain(&queue.beside)).find(is_other);
+    Some(other.map(|other| {
+        let by = name_holders(other, client.session_id()).map(|holders| format!(" held by {holders}"));
+        (other.path.clone(), format!("a lock of kind {}{}", other.kind, by.unwrap_or_default()))
+    }))
 }
 
-/// Looks at the lock on a thread of its own: an outage must not keep a finished program alive, nor outlast a timeout.
-fn look(client: &CuratorFramework, path: &str) -> Option<LockQueue> {
-    let (tell, told) = bounded(1);
-    let (client, path) = (client.clone(), path.to_owned());
-    // The receiver may be gone.
-    let look = move || drop(tell.send(LockQueue::inspect(&client, &path).ok()));
-    thread::Builder::new().name("look".into()).spawn(look).ok()?;
-    told.recv_timeout(PAUSE).ok().flatten()
+fn is_of_semaphore(entry: &QueueEntry) -> bool {
+    entry.names == NameStyle::Kazoo || entry.path.rsplit('/').next().is_some_and(|name| name.contains("-lease-"))
 }
 
 /// A path may serve several kinds of locks: this is the one in whose queue this session waits.

@@ -239,7 +239,7 @@ impl WatchdogProcess {
         self.has_warned = true;
         tell("ends");
         self.family.signal(Signal::SIGTERM);
-        voice::say("no word from the servers, the lock may be lost soon: the command gets TERM");
+        voice::say("the lock is certain for little longer: the command gets TERM");
     }
 
     fn kill(&self, why: &str) {

@@ -7,11 +7,13 @@ use std::{
 
 use crate::{
     base::{channel::never, clock},
+    error::{Error, LostReason},
     framework::held::{
         certainty::{Certainty, Evidence, Needs},
+        changes::HoldState,
         node::HeldNode,
     },
-    locks::recipe::doubt::Doubt,
+    locks::{holds::hold::Hold, recipe::doubt::Doubt},
     proto::{request::Request, response::Response, types::ErrorCode},
     session::{
         api::{Session, SessionError},
@@ -42,6 +44,29 @@ pub(crate) fn last_look(
         Certainty::InDoubt if needs == Needs::Connection => ask_until_certain(held, time, bound, Needs::Watch),
         Certainty::InDoubt => ask_until_certain(held, time, bound, needs),
         certainty => Ok(certainty),
+    }
+}
+
+/// Whether these holds stand at this moment. If they are in doubt it waits until the servers have said, at most the session
+/// timeout. A hold that was released stands no more and is not looked at.
+///
+/// # Errors
+/// [`Error::LockLost`], and [`Error::Uncertain`] if the doubt stays.
+pub(in crate::locks) fn stand(holds: &[Hold]) -> crate::error::Result<()> {
+    let is_held = |hold: &&Hold| hold.state() != HoldState::Released;
+    let nodes: Vec<_> = holds.iter().filter(is_held).map(|hold| hold.node().clone()).collect();
+    let certainty = last_look(&nodes, Duration::ZERO, WaitBound::default(), Needs::Nothing);
+    let lost = holds.iter().find_map(|hold| Some((hold, hold.node().lost()?)));
+    match (lost, certainty, holds.first()) {
+        (Some((hold, reason)), ..) => Err(Error::LockLost { path: hold.path().to_owned(), reason }),
+        (None, Ok(Certainty::Certain), _) | (.., None) => Ok(()),
+        (None, Ok(Certainty::Gone), Some(hold)) => {
+            Err(Error::LockLost { path: hold.path().to_owned(), reason: LostReason::NodeDeleted })
+        }
+        (None, Ok(Certainty::InDoubt) | Err(_), Some(hold)) => {
+            let (path, after) = (hold.path().to_owned(), hold.node().session().timeout());
+            Err(Error::Uncertain { path, wanted: Duration::ZERO, after })
+        }
     }
 }
 
