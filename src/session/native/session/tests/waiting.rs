@@ -413,6 +413,8 @@ fn waiters_whose_connections_are_cut_at_random_miss_nothing() {
     let (is_over, told) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
         let (session, is_over, told) = (&client.session, &is_over, &told);
+        // A panic here would wait for the waiters, and they for the session.
+        let _end = End(is_over, session);
         let mut threads: Vec<_> = (0..WAITERS)
             .map(|waiter| {
                 scope.spawn(move || {
@@ -454,6 +456,16 @@ fn waiters_whose_connections_are_cut_at_random_miss_nothing() {
         over.join().unwrap();
     });
     assert!(told.into_inner() >= 10 * CONNECTIONS);
+}
+
+/// Ends the waiters of a test, also when that panics.
+struct End<'a>(&'a AtomicBool, &'a Arc<dyn Session>);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        self.1.close(clock::now());
+    }
 }
 
 /// Watches, and waits for the event as a lock does. `true`: it came.
