@@ -149,7 +149,7 @@ fn bars(title: &str, rows: &[&Row], file: &Path) -> Outcome<()> {
     for_dark_pages(file)
 }
 
-/// What is black or white in the picture changes places on a dark page.
+/// Black and white change places on a dark page.
 fn for_dark_pages(file: &Path) -> Outcome<()> {
     let style = "<style>@media (prefers-color-scheme: dark) { [fill='#FFFFFF'] { fill: #0d1117; } [stroke='#FFFFFF'] { stroke: \
                  #0d1117; } [fill='#000000'] { fill: #e6edf3; } [stroke='#000000'] { stroke: #e6edf3; } [fill='#555555'] { fill: \

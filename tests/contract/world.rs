@@ -211,7 +211,7 @@ pub(crate) fn latent_client(world: &World) -> CuratorFramework {
     builder_at(&world.server.connect_string(), &world.namespace).build().unwrap()
 }
 
-/// What a child process does.
+/// The part of a child process.
 pub(crate) fn play_role(role: &str, subject: &'static Subject, arguments: &[String], parent: &Parent) {
     match role {
         "contender" => history::contender(subject, arguments, parent),

@@ -241,7 +241,7 @@ impl Run {
         self.command.iter().any(|word| word == "--") && in_front.is_none_or(|word| word != "--")
     }
 
-    /// What to run.
+    /// The command to run.
     pub(crate) fn line(&self) -> Vec<OsString> {
         match &self.shell {
             Some(line) => vec!["sh".into(), "-c".into(), line.clone()],

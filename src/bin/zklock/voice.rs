@@ -38,7 +38,7 @@ fn begin() -> Option<Sender<Word>> {
     thread::Builder::new().name("voice".into()).spawn(write).ok().map(|_| sender)
 }
 
-/// What the library's errors say of its own methods, and the flags by which this program has them. A name that contains
+/// The library's errors name its methods, and these are the flags by which this program has them. A name that contains
 /// another one comes first.
 const FLAGS: [(&str, &str); 11] = [
     ("Builder::create_chroot(true)", "--create-chroot"),
