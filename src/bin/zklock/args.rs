@@ -57,6 +57,12 @@ STATE is one of
 
 SINCE and AGE are those of the znode: under \"cached\" many threads may have held the lock since.";
 
+const BREAK_HELP: &str = "\
+Examples, all for one and the same znode:
+  zklock break /jobs/report/_c_16dbd9c9-82c9-41b7-aeed-60d217031502-lock-0000000000
+  zklock break /jobs/report _c_16dbd9c9-82c9-41b7-aeed-60d217031502-lock-0000000000
+  zklock break _c_16dbd9c9-82c9-41b7-aeed-60d217031502-lock-0000000000";
+
 /// Locks of a cluster, on ZooKeeper, for scripts and operators.
 ///
 /// They are the locks of Apache Curator: processes in Java, Rust and Python queue in the same directories.
@@ -155,6 +161,7 @@ pub(crate) enum Command {
     /// understand it, and what their znode carried is lost.
     Revoke(Revoke),
     /// Take a lock from its holder by deleting its znode
+    #[command(after_help = BREAK_HELP)]
     Break(Break),
     /// Check the set-up: connection, permissions, latency, clocks, timeouts
     Doctor(Doctor),
@@ -312,9 +319,10 @@ pub(crate) struct Revoke {
 
 #[derive(Debug, Args)]
 pub(crate) struct Break {
-    /// The znode of a holder or waiter, as `zklock ls` shows it
-    #[arg(value_name = "NODE")]
-    pub(crate) node: String,
+    /// The whole path of a holder's or waiter's znode, or its name as `zklock ls` shows it. A name alone is looked for below the
+    /// lock's path if that stands in front of it, and otherwise in every lock
+    #[arg(value_names = ["PATH", "NODE"], num_args = 1..=2, required = true)]
+    pub(crate) node: Vec<String>,
     /// Do not ask
     #[arg(long, short)]
     pub(crate) yes: bool,

@@ -9,7 +9,7 @@ use crate::{
     connection::connect,
     failure::{Failure, Result, cannot},
     hosts::Hosts,
-    run, show,
+    run, show, tree,
 };
 
 pub(crate) fn revoke(connection: &Connection, args: &Revoke) -> Result<()> {
@@ -41,21 +41,48 @@ pub(crate) fn revoke(connection: &Connection, args: &Revoke) -> Result<()> {
 
 pub(crate) fn break_lock(connection: &Connection, args: &Break) -> Result<()> {
     let client = connect(connection)?;
-    let Some((queue, entry)) = entry_at(&client, &args.node)? else {
+    let Some((queue, entry)) = meant(&client, &args.node)? else {
         let what = "this is no contender's znode; `zklock ls PATH` shows them";
-        return Err(Failure::new(format!("{}: {what}", args.node)));
+        return Err(Failure::new(format!("{}: {what}", args.node.join(" "))));
     };
+    let node = entry.path.as_str();
     show::print(&format!("{}\n{}\n", show::table(&queue, &Hosts::unknown()), consequence(&entry)))?;
-    if !args.yes && !confirmed(&args.node)? {
+    if !args.yes && !confirmed(node)? {
         return Err(Failure::new("nothing was done"));
     }
     // The lock may have been given back meanwhile.
-    let stat = client.check_exists().for_path(&args.node)?;
+    let stat = client.check_exists().for_path(node)?;
     match stat {
-        Some(stat) if stat.czxid == entry.fencing_token.value() => client.delete().for_path(&args.node)?,
-        _ => return Err(Failure::new(format!("{}: it is gone already", args.node))),
+        Some(stat) if stat.czxid == entry.fencing_token.value() => client.delete().for_path(node)?,
+        _ => return Err(Failure::new(format!("{node}: it is gone already"))),
     }
-    show::print(&format!("deleted {}\n", args.node)).map(drop)
+    show::print(&format!("deleted {node}\n")).map(drop)
+}
+
+/// The contender that these words name: a whole path, a lock's path and a name in it, or a name alone.
+fn meant(client: &CuratorFramework, words: &[String]) -> Result<Option<(LockQueue, QueueEntry)>> {
+    let queues = match words {
+        [node] if node.starts_with('/') => return entry_at(client, node),
+        // `ls` prints a name, `ls --json` the whole path.
+        [_, node] if node.starts_with('/') => return entry_at(client, node),
+        [_] => tree::locks(client)?,
+        [path, ..] => show::inspect(client, path)?,
+        [] => Vec::new(),
+    };
+    let Some(end) = words.last().map(|name| format!("/{name}")) else { return Ok(None) };
+    let of = |queue: LockQueue| {
+        let entry = queue.entries.iter().find(|entry| entry.path.ends_with(&end)).cloned();
+        entry.map(|entry| (queue, entry))
+    };
+    // Names carry a unique id or the number of a session; where they do not, no guess is made.
+    let mut found = queues.into_iter().filter_map(of);
+    match (found.next(), found.next()) {
+        (Some((first, _)), Some((second, _))) if first.path != second.path => {
+            let text = format!("{} is in {} and in {}: say which, PATH NODE", words.join(" "), first.path, second.path);
+            Err(Failure::new(text))
+        }
+        (first, _) => Ok(first),
+    }
 }
 
 fn consequence(entry: &QueueEntry) -> String {

@@ -19,7 +19,7 @@ const SYSTEM: &str = "/zookeeper";
 pub(crate) fn tree(connection: &Connection, args: &Tree) -> Result<()> {
     let client = connect(connection)?;
     show::repeat(&args.show, || {
-        let walk = Walk::through(&client, args)?;
+        let walk = Walk::through(&client, &args.root, args.limit)?;
         let circles = circles(&walk.locks);
         let hosts = Hosts::ask(connection, &args.show)?;
         Ok(if args.show.json {
@@ -33,6 +33,11 @@ pub(crate) fn tree(connection: &Connection, args: &Tree) -> Result<()> {
             describe(args, &walk, &circles, &hosts)
         })
     })
+}
+
+/// Every lock, without those in directories that may not be looked into.
+pub(crate) fn locks(client: &CuratorFramework) -> Result<Vec<LockQueue>> {
+    Ok(Walk::through(client, "/", usize::MAX)?.locks)
 }
 
 fn describe(args: &Tree, walk: &Walk, circles: &[Vec<String>], hosts: &Hosts) -> String {
@@ -58,17 +63,15 @@ struct Walk {
 }
 
 impl Walk {
-    fn through(client: &CuratorFramework, args: &Tree) -> Result<Walk> {
+    fn through(client: &CuratorFramework, root: &str, limit: usize) -> Result<Walk> {
         let mut walk = Walk::default();
-        let mut left = vec![args.root.clone()];
+        let mut left = vec![root.to_owned()];
         let mut seen = 0;
         while let Some(path) = left.pop() {
             seen += 1;
-            if seen > args.limit {
-                walk.notes.push(format!(
-                    "there are more than {} directories: begin further below, or set --limit",
-                    args.limit
-                ));
+            if seen > limit {
+                walk.notes
+                    .push(format!("there are more than {limit} directories: begin further below, or set --limit"));
                 break;
             }
             match look_into(client, &path) {
