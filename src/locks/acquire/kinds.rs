@@ -30,7 +30,13 @@ const HOLDERS: [(&str, &str); 2] = [(UNFAIR_HOLDER, "an unfair lock"), (SEMAPHOR
 
 /// Whether a name there is a holder's. A mutex at such a path has other names.
 fn is_holder(below: &str, name: &str) -> bool {
-    if below == UNFAIR_HOLDER { name.ends_with("-lock") } else { name.contains("-lease-") }
+    if below == UNFAIR_HOLDER { name.ends_with("-lock") } else { is_lease(name) }
+}
+
+/// Whether a znode in a semaphore's directory of leases is one: a semaphore is in use where there is one. A mutex may stand at
+/// `<path>/leases`, and its contenders have other names.
+pub(in crate::locks) fn is_lease(name: &str) -> bool {
+    name.contains("-lease-")
 }
 
 fn list(path: String) -> Request {

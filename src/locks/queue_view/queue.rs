@@ -12,7 +12,7 @@ use crate::{
     locks::{
         acquire::{
             internals::{children_of, directory_of},
-            kinds::{SEMAPHORE_LEASES, SEMAPHORE_LOCKS, UNFAIR_HOLDER},
+            kinds::{SEMAPHORE_LEASES, SEMAPHORE_LOCKS, UNFAIR_HOLDER, is_lease},
         },
         holds::fencing::token::FencingToken,
         queue_view::{
@@ -268,14 +268,17 @@ impl QueueScan<'_> {
                 queues.push(self.unfair(path, &sole, holder)?);
             }
         }
-        let leased_names = leased.as_deref().map(sorted_contenders).unwrap_or_default();
+        let mut leased_names = leased.as_deref().map(sorted_contenders).unwrap_or_default();
+        // Contenders of another lock, whose path ends in `leases`.
+        let is_others = !leased_names.is_empty() && !leased_names.iter().any(|name| is_lease(name));
+        leased_names.retain(|name| is_lease(name));
         let queued_names = queued.as_deref().map(sorted_contenders).unwrap_or_default();
         // Beside another kind, a directory may be called `locks` or `leases` and have nothing to do with a semaphore.
         let is_semaphore = match queues.is_empty() {
             true => queued.is_some() || leased.is_some(),
             false => !leased_names.is_empty() || leased.is_some() && !queued_names.is_empty(),
         };
-        if is_semaphore {
+        if is_semaphore && !is_others {
             others.retain(|name| name != SEMAPHORE_LOCKS && name != SEMAPHORE_LEASES);
             let queued = queued.unwrap_or_default();
             queues.push(self.semaphore(path, (&locks, &queued), (&leases, &leased_names))?);

@@ -13,6 +13,7 @@ use std::{
 use curator_locks::{
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2,
     InterProcessUnfairMutex, LockQueue,
+    testing::{Fault, FaultProxy, RequestMatch, op},
 };
 use nix::sys::signal::Signal;
 
@@ -374,6 +375,25 @@ fn a_lock_of_another_kind_at_the_same_path_is_refused() {
     assert_eq!(run(&path, unfair, &[]).status.code(), Some(0), "nobody uses the others any more");
 }
 
+/// Another job could be inside: no answer is no leave.
+#[test]
+fn a_command_does_not_run_where_the_servers_do_not_tell_of_other_kinds() {
+    let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
+    let of_leases = |path: &str| path.ends_with("/leases");
+    let requests = RequestMatch::ops([op::GET_CHILDREN, op::GET_CHILDREN_2]).path(of_leases).times(u64::MAX);
+    let (refused, path) = (proxy.inject(requests, Fault::Refuse(-5)), path());
+    let run =
+        |more: &[&str]| zklock_at(&proxy.connect_string(), [&["run", &path], more, &["--", "echo", "ran"]].concat());
+    let output = run(&[]).output().unwrap();
+    let said = stderr_of(&output);
+    assert_eq!((output.status.code(), stdout_of(&output).as_str()), (Some(FAILED), ""), "{said}");
+    assert!(said.contains("have not said") && said.contains("--mixed"), "{said}");
+    assert_eq!(refused.hits(), 2, "a look before the wait, and one behind it");
+    assert_eq!(LockQueue::inspect(&client(), &path).unwrap().entries.len(), 0, "it was given back");
+    let output = run(&["--mixed"]).output().unwrap();
+    assert_eq!((output.status.code(), stdout_of(&output).as_str()), (Some(0), "ran\n"), "{}", stderr_of(&output));
+}
+
 /// A person at a shell has flags, not the methods of a library.
 #[test]
 fn errors_name_the_flags_of_the_command() {
@@ -446,4 +466,36 @@ fn scripts_ask_whether_a_lock_is_held_and_wait_until_it_is_free() {
     assert!(waits.try_wait().unwrap().is_none(), "it is held");
     held.release().unwrap();
     assert_eq!(waits.wait().unwrap().code(), Some(0));
+}
+
+/// Pasted as it was printed: the whole path, the name behind the lock's path, or the name alone.
+#[test]
+fn break_takes_what_ls_prints() {
+    let (client, path) = (client(), path());
+    let mutex = InterProcessMutex::new(&client, &path).unwrap();
+    let shown = || {
+        let table = stdout_of(&zklock(["ls", &path]).output().unwrap());
+        table.lines().nth(2).unwrap().split_whitespace().last().unwrap().to_owned()
+    };
+    let broken = |words: &[&str]| {
+        let output = zklock([&["break", "--yes"], words].concat()).output().unwrap();
+        (output.status.code(), format!("{}{}", stdout_of(&output), stderr_of(&output)))
+    };
+    for way in 0..4 {
+        let held = mutex.lock().unwrap();
+        let (node, name) = (held.path().to_owned(), shown());
+        assert_eq!(node, format!("{path}/{name}"));
+        let words = [vec![&node], vec![&path, &name], vec![&name], vec![&path, &node]];
+        let words: Vec<&str> = words[way].iter().map(|word| word.as_str()).collect();
+        let (status, said) = broken(&words);
+        assert!(status == Some(0) && said.ends_with(&format!("deleted {node}\n")), "{words:?}: {said}");
+        assert!(held.release().is_err(), "it was taken away");
+    }
+    let held = InterProcessUnfairMutex::new(&client, &path).unwrap().lock().unwrap();
+    let (status, said) = broken(&[&path, &shown()]);
+    assert!(status == Some(0) && said.ends_with(&format!("deleted {}\n", held.path())), "{said}");
+    for words in [vec!["nobody"], vec![&*path, "nobody"], vec![&*path], vec!["/"]] {
+        let (status, said) = broken(&words);
+        assert!(status == Some(FAILED) && said.contains("no contender's znode"), "{words:?}: {said}");
+    }
 }

@@ -256,6 +256,16 @@ fn directories_called_as_those_of_a_semaphore_are_none_beside_another_lock() {
     assert_eq!(tree["locks"].as_array().unwrap().len(), 2, "{tree:#}");
     order.release().unwrap();
     app.release().unwrap();
+
+    let leased = InterProcessMutex::new(client, "/house/leases").unwrap().lock().unwrap();
+    let queue = LockQueue::inspect(client, "/house").unwrap();
+    assert_eq!((queue.kind, queue.is_held(), queue.others), (LockKind::Unused, false, vec!["leases".to_owned()]));
+    let tree = json(&["tree", "--json", &scene.full("/house")]);
+    assert_eq!(
+        (text(&tree["locks"][0]["path"]), tree["locks"].as_array().unwrap().len()),
+        (scene.full("/house/leases"), 1)
+    );
+    leased.release().unwrap();
 }
 
 #[test]

@@ -16,13 +16,14 @@ mod watchdog;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, after, select, tick};
-use curator_locks::{AcquireOptions, CancelToken, CuratorFramework, Error, RetryForever};
+use curator_locks::{AcquireOptions, CuratorFramework, Error, RetryForever};
 use nix::unistd::{gethostname, getpid};
 
 use self::{
     command::Ended,
     hold::{Held, Locks},
     signals::Signals,
+    waiting::Found,
 };
 use crate::{
     args::{Connection, Run},
@@ -64,10 +65,14 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     }
     let locks = Locks::new(&client, args)?;
     let soon = FIRST_LOOK.min(args.timeout.unwrap_or(FIRST_LOOK));
-    let mixed = |time| if args.mixed { None } else { check_kinds(&client, &locks, args, (time, &signals.ending)) };
-    if let Some(failure) = mixed(soon) {
+    let mixed = |time| match args.mixed {
+        true => Found::Nothing,
+        false => waiting::other_kind(&client, &locks.paths, &args.kind, (time, &signals.ending)),
+    };
+    // Where there is no answer yet, the look behind the wait tells.
+    if let Found::Other(path, other) = mixed(soon) {
         client.close();
-        return Err(failure);
+        return Err(refuse(&path, &other));
     }
     let least = clock::Limits::least(client.session_timeout());
     let mut options = AcquireOptions::new().cancel_token(&signals.ending).min_validity(least);
@@ -86,10 +91,11 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     let acquired = acquire(&locks, args, begun, &options);
     drop(line);
     let held = match (acquired, signals.take_ending()) {
+        // Dropping what was acquired gives it back.
         (Ok(Some(held)), None) => match mixed(client.session_timeout()) {
-            // Dropping what was acquired gives it back.
-            Some(failure) => Err(failure),
-            None => Ok(held),
+            Found::Nothing => Ok(held),
+            Found::Other(path, other) => Err(refuse(&path, &other)),
+            Found::NoAnswer => Err(signals.take_ending().map_or_else(|| unknown(&client), Failure::ended_by)),
         },
         // Dropping what was acquired gives it back.
         (Ok(_) | Err(Error::Cancelled { .. }), Some(signal)) => Err(Failure::ended_by(signal)),
@@ -113,19 +119,20 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
 
 /// Two jobs that take locks of different kinds at one path would run beside each other. Whoever acquires looks once more when it
 /// holds: of two that begin at the same moment at least one sees the other.
-fn check_kinds(
-    client: &CuratorFramework,
-    locks: &Locks,
-    args: &Run,
-    wait: (Duration, &CancelToken),
-) -> Option<Failure> {
-    let found = waiting::other_kind(client, &locks.paths, &args.kind, wait)?;
-    found.map(|(path, other)| {
-        Failure::new(format!(
-            "{path} is the path of {other}, which this one does not exclude: choose the same kind or another path; --mixed \
-             runs the command all the same"
-        ))
-    })
+fn refuse(path: &str, other: &str) -> Failure {
+    Failure::new(format!(
+        "{path} is the path of {other}, which this one does not exclude: choose the same kind or another path; --mixed \
+         runs the command all the same"
+    ))
+}
+
+/// No answer is no leave to run the command: the other job would be beside it.
+fn unknown(client: &CuratorFramework) -> Failure {
+    Failure::new(format!(
+        "the servers have not said within {:?} whether a lock of another kind is used at the path, so the command is not run; \
+         --mixed runs it without asking",
+        client.session_timeout()
+    ))
 }
 
 /// Servers that answer too late to make the lock certain for long enough delay the command, as unreachable ones do.

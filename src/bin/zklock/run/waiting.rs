@@ -8,7 +8,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use curator_locks::{CancelToken, CuratorFramework, EntryState, LockKind, LockQueue, NameStyle, QueueEntry};
+use curator_locks::{CancelToken, CuratorFramework, EntryState, LockKind, LockQueue};
 use parking_lot::Mutex;
 
 use crate::{
@@ -127,20 +127,28 @@ fn look(client: &CuratorFramework, paths: &[String]) -> Receiver<Vec<LockQueue>>
     told
 }
 
-/// A lock of another kind that is held or waited for at one of these paths: its path, and what it is. `None`: the servers have not
-/// answered in this time, or a signal came first.
+/// The answer to a look for locks of other kinds.
+pub(super) enum Found {
+    Nothing,
+    /// One that is held or waited for: its path, and what it is.
+    Other(String, String),
+    /// The servers have not answered in this time, or a signal came first.
+    NoAnswer,
+}
+
+/// Looks for a lock of another kind at one of these paths.
 pub(super) fn other_kind(
     client: &CuratorFramework,
     paths: &[String],
     wanted: &Kind,
     (time, ending): (Duration, &CancelToken),
-) -> Option<Option<(String, String)>> {
+) -> Found {
     let (told, begun) = (look(client, paths), Instant::now());
     let queues = loop {
         match told.recv_timeout(STEP.min(time.saturating_sub(begun.elapsed()))) {
             Ok(queues) => break queues,
             Err(RecvTimeoutError::Timeout) if begun.elapsed() < time && !ending.is_cancelled() => {}
-            Err(_) => return None,
+            Err(_) => return Found::NoAnswer,
         }
     };
     let is_other = |queue: &&LockQueue| {
@@ -150,19 +158,15 @@ pub(super) fn other_kind(
             // They queue in one directory.
             _ => !wanted.unfair && wanted.semaphore.is_none(),
         };
-        // A semaphore is known by its leases: a mutex may stand at `<path>/leases`.
-        let is_used = queue.entries.iter().any(|entry| queue.kind != LockKind::Semaphore || is_of_semaphore(entry));
+        // A semaphore is known by its leases: what waits below `<path>/locks` may wait for another lock, which is called so.
+        let is_used = if queue.kind == LockKind::Semaphore { queue.is_held() } else { !queue.entries.is_empty() };
         !is_wanted && is_used
     };
     let other = queues.iter().flat_map(|queue| std::iter::once(queue).chain(&queue.beside)).find(is_other);
-    Some(other.map(|other| {
+    other.map_or(Found::Nothing, |other| {
         let by = name_holders(other, client.session_id()).map(|holders| format!(" held by {holders}"));
-        (other.path.clone(), format!("a lock of kind {}{}", other.kind, by.unwrap_or_default()))
-    }))
-}
-
-fn is_of_semaphore(entry: &QueueEntry) -> bool {
-    entry.names == NameStyle::Kazoo || entry.path.rsplit('/').next().is_some_and(|name| name.contains("-lease-"))
+        Found::Other(other.path.clone(), format!("a lock of kind {}{}", other.kind, by.unwrap_or_default()))
+    })
 }
 
 /// A path may serve several kinds of locks: this is the one in whose queue this session waits.
