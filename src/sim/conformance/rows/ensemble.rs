@@ -97,7 +97,8 @@ pub(super) const ROWS: [Row; 36] = [
     ),
     (
         "a refused write of a session that moved takes a number",
-        "a open at=follower; b resume a at=other; a delete /none; b create /y; b exists /y",
+        // ZooKeeper takes the refusal for the commit of b's request if that waits at its server by then.
+        "a open at=follower; d open at=other; b resume a at=other; a delete /none; d sync /; b create /y; b exists /y",
     ),
     (
         "a session that moved there and back",
