@@ -70,14 +70,14 @@ impl Run {
         self.peers.get_mut(&kind).ok_or("no such side")?.ask(command)
     }
 
-    /// Sides that take turns, with what is measured of each: every round begins with another one, and every other round goes
-    /// the other way round. One that always followed the same side would have the server as warm as that leaves it: a bare
-    /// socket that came after this crate, which sends the same requests, was a tenth quicker for it.
+    /// Sides that take turns, with what is measured of each: every round begins with another one, and two of four rounds go
+    /// the other way round. One that always followed the same side would have the server as warm as that leaves it. (Every
+    /// other round the other way round would undo the first rule where there are two sides.)
     pub fn turns<'a, S, T>(round: usize, sides: &'a [S], measured: &'a mut [T]) -> Vec<(&'a S, &'a mut T)> {
         let mut turns: Vec<_> = sides.iter().zip(measured).collect();
         let first = round % turns.len().max(1);
         turns.rotate_left(first);
-        if round % 2 == 1 {
+        if round / 2 % 2 == 1 {
             turns.reverse();
         }
         turns
