@@ -30,7 +30,7 @@ impl Plan {
     /// Draws a plan.
     pub(crate) fn of(seed: u64) -> Plan {
         let rng = Rng::with_seed(seed ^ 0x9e37_79b9_7f4a_7c15);
-        let mut draw = Draw { rng, timeout: Duration::ZERO, takes_permits: false };
+        let mut draw = Draw { rng, timeout: Duration::ZERO, takes_permits: false, has_long_names: false };
         draw.plan(seed)
     }
 }
@@ -39,6 +39,7 @@ struct Draw {
     rng: Rng,
     timeout: Duration,
     takes_permits: bool,
+    has_long_names: bool,
 }
 
 impl Draw {
@@ -46,6 +47,7 @@ impl Draw {
         let servers = self.of(&[1, 1, 3, 3, 3, 5]);
         self.timeout = Duration::from_millis(self.rng.u64(2_000..8_000));
         self.takes_permits = self.one_in(6);
+        self.has_long_names = self.one_in(4);
         let places = self.places();
         let processes: Vec<ProcessPlan> = (0..self.rng.usize(2..5)).map(|_| self.process(&places)).collect();
         let lasts = self.timeout * self.rng.u32(6..25);
@@ -88,8 +90,7 @@ impl Draw {
             Kind::WriteLock,
         ];
         let count = self.rng.usize(1..4);
-        // With long names the watches of a few threads are more than a small frame holds.
-        let name = if self.one_in(4) { "a-name-that-is-long-".repeat(15) } else { String::new() };
+        let name = if self.has_long_names { "a-name-that-is-long-".repeat(70) } else { String::new() };
         let place = |(index, kind): (usize, Kind)| Place { kind, path: format!("/sim/{name}l{index}") };
         (0..count).map(|_| self.of(&kinds)).collect::<Vec<_>>().into_iter().enumerate().map(place).collect()
     }
@@ -97,7 +98,8 @@ impl Draw {
     fn process(&mut self, places: &[Place]) -> ProcessPlan {
         let timeout = if self.one_in(3) { self.timeout / 2 } else { self.timeout };
         let slow = self.one_in(6);
-        let max_frame = self.one_in(12).then_some(2048);
+        // A frame that holds two long paths, as a transaction needs, and not the watches of three threads.
+        let max_frame = if self.has_long_names { self.one_in(2).then_some(4096) } else { self.one_in(12).then_some(2048) };
         // A round trip of 0.3 of the timeout is what locks work with.
         let latency =
             if slow { timeout * self.rng.u32(1..12) / 100 } else { Duration::from_micros(self.rng.u64(50..5_000)) };
