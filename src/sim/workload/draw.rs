@@ -99,7 +99,8 @@ impl Draw {
         let timeout = if self.one_in(3) { self.timeout / 2 } else { self.timeout };
         let slow = self.one_in(6);
         // A frame that holds two long paths, as a transaction needs, and not the watches of three threads.
-        let max_frame = if self.has_long_names { self.one_in(2).then_some(4096) } else { self.one_in(12).then_some(2048) };
+        let max_frame =
+            if self.has_long_names { self.one_in(2).then_some(4096) } else { self.one_in(12).then_some(2048) };
         // A round trip of 0.3 of the timeout is what locks work with.
         let latency =
             if slow { timeout * self.rng.u32(1..12) / 100 } else { Duration::from_micros(self.rng.u64(50..5_000)) };
