@@ -24,7 +24,7 @@ use std::{
 };
 
 use curator_locks::{
-    Builder, CuratorFramework, InterProcessMutex, LockGuard, LockInternals, RetryNTimes,
+    Builder, CuratorFramework, HoldState, InterProcessMutex, LockGuard, LockInternals, RetryNTimes,
     testing::{TestingServer, TestingServerBuilder, expire_session},
 };
 
@@ -203,6 +203,14 @@ pub fn watchers_at(server: &TestingServer, path: &str) -> Vec<i64> {
     let answer = server.four_letter_word("wchp").unwrap();
     let lines = answer.lines().skip_while(|line| *line != path).skip(1).take_while(|line| line.starts_with('\t'));
     lines.map(|line| i64::from_str_radix(line.trim().trim_start_matches("0x"), 16).unwrap()).collect()
+}
+
+/// The next state that is no doubt. A deleted znode leaves the lock in doubt until the server has said that the session lives. A
+/// client whose thread comes late hears of both at once, and tells of the loss alone.
+#[track_caller]
+pub fn after_doubt(next: impl Fn() -> HoldState) -> HoldState {
+    let first = next();
+    if first == HoldState::InDoubt { next() } else { first }
 }
 
 /// The sequence number of a lock's znode.
