@@ -373,8 +373,8 @@ fn an_overlap_by_curator_604_is_proved_by_its_znodes_owner_and_reported_apart() 
     let mut holds = vec![MUTEX.acquire(first)];
     MUTEX.begin_to_wait(&arena, java);
     MUTEX.begin_to_wait(&arena, second);
-    // A session that ends between the watch at the server and its answer leaves Curator waiting for ever. What is read behind it is
-    // answered behind it.
+    // Its session ends only once it has the answer to its watch: what is read behind it is answered behind it. Ended as soon as its
+    // znode was there, it was once not granted the lock within 90 s.
     let in_front = &holds[0].node;
     support::eventually("Curator watches", || support::watchers(&arena.client, in_front).contains(&java.session));
     java.ask(&format!("read {in_front}"), "data");
