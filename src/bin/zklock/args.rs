@@ -25,6 +25,8 @@ The command gets these variables:
   ZKLOCK_NODE       the znode that is the hold (one on each line)
   ZKLOCK_TOKEN      the fencing token, which grows with every grant (one on each line)
   ZKLOCK_SESSION    the id of the session
+  ZK_CONNECT        the servers
+It does not get ZKLOCK_AUTH and ZKLOCK_SASL_PASSWORD: a zklock that it runs finds credentials in the file.
 
 Exit status: the command's own; 128 + N if it died of signal N. Besides:
   123  the lock was lost or about to be lost, and the command was ended
@@ -50,11 +52,13 @@ Examples:
 const LS_HELP: &str = "\
 STATE is one of
   holds     it holds the lock, or a lease
+  asked     it holds it, and was asked to let go (zklock revoke)
   cached    it holds the lock or keeps it idle: its process hands the lock from thread to thread, keeps it while none of them
             uses it, and nobody else can tell which. Who queues for an idle lock gets it at once, and `zklock revoke` has
             it given back; `zklock run --nonblock` is refused
   waits N   it is the N-th in line; with --json \"position\" counts from 0
 
+The data are cut so that a row fits 80 columns, and --long shows NODE, which `zklock break` takes.
 SINCE and AGE are those of the znode: under \"cached\" many threads may have held the lock since.";
 
 const BREAK_HELP: &str = "\
@@ -262,6 +266,9 @@ pub(crate) struct Show {
     /// JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+    /// All columns: also since when, and the znode
+    #[arg(long, short)]
+    pub(crate) long: bool,
     /// Show it again and again, until interrupted
     #[arg(long, short, value_name = "DURATION", num_args = 0..=1, default_missing_value = "2s", value_parser = duration)]
     pub(crate) watch: Option<Duration>,

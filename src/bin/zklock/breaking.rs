@@ -46,7 +46,7 @@ pub(crate) fn break_lock(connection: &Connection, args: &Break) -> Result<()> {
         return Err(Failure::new(format!("{}: {what}", args.node.join(" "))));
     };
     let node = entry.path.as_str();
-    show::print(&format!("{}\n{}\n", show::table(&queue, &Hosts::unknown()), consequence(&entry)))?;
+    show::print(&format!("{}\n{}\n", show::table(&queue, &Hosts::unknown(), true), consequence(&entry)))?;
     if !args.yes && !confirmed(node)? {
         return Err(Failure::new("nothing was done"));
     }

@@ -24,14 +24,22 @@ use crate::{
 
 /// Which column tells the host: the one behind the session's.
 const HOST: usize = 5;
+/// Columns for whoever wants all of them.
+const SINCE: usize = 2;
 /// Longer data are cut in the table.
 const WIDEST_DATA: usize = 48;
+/// How wide the table is that does not show all, unless the data would not be legible.
+const WIDTH: usize = 80;
+const LEAST_DATA: usize = 8;
 
 const BOLD: u8 = 1;
 const DIM: u8 = 2;
 pub(crate) const RED: u8 = 31;
 pub(crate) const GREEN: u8 = 32;
 pub(crate) const YELLOW: u8 = 33;
+
+/// The spaces in front of a row, and between two columns.
+const GAP: usize = 2;
 
 /// The pause between two looks of `zklock wait`.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -50,7 +58,7 @@ pub(crate) fn ls(connection: &Connection, args: &Ls) -> Result<u8> {
         if args.show.json {
             return Ok(json(&queues.iter().map(|queue| lock(queue, &hosts)).collect()));
         }
-        Ok(queues.iter().map(|queue| table(queue, &hosts)).collect::<Vec<_>>().join("\n"))
+        Ok(queues.iter().map(|queue| table(queue, &hosts, args.show.long)).collect::<Vec<_>>().join("\n"))
     })?;
     Ok(u8::from(args.exit_code && is_held))
 }
@@ -188,12 +196,13 @@ fn contender(entry: &QueueEntry, hosts: &Hosts) -> Value {
         "since": Timestamp::from_millisecond(entry.since_millis).unwrap_or_default().to_string(),
         "age_seconds": age(entry.since_millis).as_secs_f64(),
         "data": entry.data.as_ref().map(|data| String::from_utf8_lossy(data)),
+        "asked_back": entry.is_asked_back,
         "node": entry.path,
     })
 }
 
-/// A lock as lines: a heading, a row for each contender, notes.
-pub(crate) fn table(queue: &LockQueue, hosts: &Hosts) -> String {
+/// A lock as lines: a heading, a row for each contender, notes. With all columns, or in 80 of the terminal's.
+pub(crate) fn table(queue: &LockQueue, hosts: &Hosts, is_long: bool) -> String {
     let cached = queue.entries.iter().filter(|entry| is_cached(entry)).count();
     let (holds, waits) = (queue.holders().count() - cached, queue.waiters().count());
     let mut facts = vec![queue.kind.to_string()];
@@ -223,6 +232,9 @@ pub(crate) fn table(queue: &LockQueue, hosts: &Hosts) -> String {
         let of = queue.entries.iter().map(|entry| hosts.of(entry).unwrap_or("-"));
         rows.iter_mut().zip(["HOST"].into_iter().chain(of)).for_each(|(row, host)| row.insert(HOST, host.to_owned()));
     }
+    if !is_long {
+        shorten(&mut rows);
+    }
     if rows.len() > 1 {
         text.push_str(&columns(&rows));
     }
@@ -237,6 +249,7 @@ pub(crate) fn table(queue: &LockQueue, hosts: &Hosts) -> String {
 
 fn row(queue: &LockQueue, entry: &QueueEntry) -> Vec<String> {
     let state = match entry.state {
+        EntryState::Holds if entry.is_asked_back => "asked".to_owned(),
         EntryState::Holds | EntryState::Cached(_) => entry.state.to_string(),
         EntryState::Waits(position) => format!("waits {}", position + 1),
     };
@@ -254,17 +267,42 @@ fn row(queue: &LockQueue, entry: &QueueEntry) -> Vec<String> {
     ]
 }
 
+/// Takes away the moment and the znode, and cuts the data at the edge of the terminal.
+fn shorten(rows: &mut [Vec<String>]) {
+    for row in rows.iter_mut() {
+        row.pop();
+        row.remove(SINCE);
+    }
+    let last = rows.first().map_or(0, |heading| heading.len() - 1);
+    let in_front: usize = (0..last).map(|column| width(rows, column) + GAP).sum::<usize>() + GAP;
+    let most = WIDTH.saturating_sub(in_front).max(LEAST_DATA);
+    for row in rows.iter_mut() {
+        if let Some(data) = row.last_mut() {
+            *data = cut(data, most);
+        }
+    }
+}
+
+/// The text, or its begin with dots.
+fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some(_) => text.chars().take(most - 3).chain("...".chars()).collect(),
+        None => text.to_owned(),
+    }
+}
+
 /// Whether its process keeps the lock between holds, so that it may be idle.
 pub(crate) fn is_cached(entry: &QueueEntry) -> bool {
     matches!(entry.state, EntryState::Cached(_))
 }
 
+fn width(rows: &[Vec<String>], column: usize) -> usize {
+    rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or_default()
+}
+
 /// Aligned, the first row as a heading. Colours come after the widths are known.
 fn columns(rows: &[Vec<String>]) -> String {
-    let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or_default()
-    };
-    let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(width).collect();
+    let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(|column| width(rows, column)).collect();
     let mut text = String::new();
     for (index, row) in rows.iter().enumerate() {
         let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
@@ -286,10 +324,7 @@ fn columns(rows: &[Vec<String>]) -> String {
 pub(crate) fn data(entry: &QueueEntry) -> String {
     let Some(data) = &entry.data else { return "(not readable)".to_owned() };
     let text: String = String::from_utf8_lossy(data).trim().chars().flat_map(char::escape_debug).collect();
-    match text.char_indices().nth(WIDEST_DATA) {
-        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
-        None => text,
-    }
+    cut(&text, WIDEST_DATA)
 }
 
 /// The age of a moment of the server's clock, by this machine's clock; never negative.

@@ -41,7 +41,7 @@ pub(crate) fn locks(client: &CuratorFramework) -> Result<Vec<LockQueue>> {
 }
 
 fn describe(args: &Tree, walk: &Walk, circles: &[Vec<String>], hosts: &Hosts) -> String {
-    let mut blocks: Vec<String> = walk.locks.iter().map(|lock| show::table(lock, hosts)).collect();
+    let mut blocks: Vec<String> = walk.locks.iter().map(|lock| show::table(lock, hosts, args.show.long)).collect();
     if blocks.is_empty() {
         blocks.push(format!("no locks below {}\n", args.root));
     }

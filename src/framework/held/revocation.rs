@@ -23,7 +23,7 @@ fn mark_in(data: &[u8]) -> Option<usize> {
 }
 
 /// The asker's name and the reason of the request in this data, both empty if the request does not give them.
-pub(super) fn request_in(data: &[u8]) -> Option<(String, String)> {
+pub(crate) fn request_in(data: &[u8]) -> Option<(String, String)> {
     if data == REVOKE_MESSAGE {
         return Some(Default::default());
     }

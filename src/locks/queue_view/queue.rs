@@ -7,7 +7,7 @@ use crate::{
     error::{Error, Result},
     framework::{
         client::{call::Call, core::CuratorFramework},
-        held::revocation::without_request,
+        held::revocation::{request_in, without_request},
     },
     locks::{
         acquire::{
@@ -127,6 +127,8 @@ pub struct QueueEntry {
     /// The data of its znode, without a [request](crate::Revoker::request) to give the lock back; `None` if this client
     /// may not read it.
     pub data: Option<Vec<u8>>,
+    /// Whether somebody has [asked](crate::Revoker) for it back. Whether its holder listens is not to be seen.
+    pub is_asked_back: bool,
 }
 
 impl LockQueue {
@@ -328,7 +330,7 @@ impl QueueScan<'_> {
         }
         let entries = nodes.into_iter().zip(states).zip(replies).filter_map(|((node, state), reply)| {
             let (stat, data) = match reply {
-                Ok(Response::Data { data, stat }) => (stat, Some(without_request(&data).to_vec())),
+                Ok(Response::Data { data, stat }) => (stat, Some(data)),
                 Ok(Response::Stat(stat)) => (stat, None),
                 Ok(other) => return Some(Err(self.call.unexpected(&other))),
                 Err(error) if error.is_no_node() => return None,
@@ -343,7 +345,8 @@ impl QueueScan<'_> {
                 session: stat.ephemeral_owner,
                 fencing_token: FencingToken::from_value(stat.czxid),
                 since_millis: stat.ctime,
-                data,
+                is_asked_back: data.as_ref().is_some_and(|data| request_in(data).is_some()),
+                data: data.map(|data| without_request(&data).to_vec()),
             }))
         });
         entries.collect()

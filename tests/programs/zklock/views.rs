@@ -424,3 +424,21 @@ fn slow_tick() -> &'static curator_locks::testing::TestingServer {
         builder.min_session_timeout(std::time::Duration::from_millis(500)).start().unwrap()
     })
 }
+
+#[test]
+fn a_row_fits_eighty_columns_and_a_long_one_names_the_znode() {
+    let (scene, data) = (Scene::new(), "host ".repeat(30));
+    let mutex = InterProcessMutex::new(&scene.arena.client, "/wide").unwrap().with_lock_data(data.as_str());
+    let held = mutex.lock().unwrap();
+    let said = |words: &[&str]| stdout_of(&zklock(words).output().unwrap());
+    let path = scene.full("/wide");
+    let short = said(&["ls", &path]);
+    assert!(short.lines().skip(1).all(|line| line.chars().count() <= 80), "{short}");
+    assert!(short.contains("  holds  ") && short.contains("host host") && !short.contains("NODE"), "{short}");
+    assert!(zklock(["revoke", &path, "--why", "maintenance"]).status().unwrap().success());
+    let asked = said(&["ls", &path]);
+    assert!(asked.contains("  asked  ") && asked.contains("host host"), "{asked}");
+    let name = held.path().rsplit_once('/').unwrap().1.to_owned();
+    let long = said(&["ls", "-l", &path]);
+    assert!(long.contains("NODE") && long.contains("SINCE") && long.contains(&name), "{long}");
+}

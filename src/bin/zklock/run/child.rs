@@ -19,6 +19,9 @@ use crate::{
 /// The first argument that means: become the command.
 pub(crate) const EXEC: &str = "__exec";
 
+/// What the command has no need of: whoever reads its environment could take every lock.
+const SECRETS: [&str; 2] = ["ZKLOCK_AUTH", "ZKLOCK_SASL_PASSWORD"];
+
 /// This program; by a name under which it is found also if its file was replaced meanwhile.
 pub(super) fn this_program() -> Command {
     let path =
@@ -33,6 +36,7 @@ pub(super) fn this_program() -> Command {
 pub(super) fn start(until: Duration, command: &[OsString], variables: &[(&str, String)]) -> io::Result<Child> {
     let mut shim = this_program();
     shim.arg(EXEC).arg(getpid().to_string()).arg(until.as_nanos().to_string()).args(command);
+    SECRETS.iter().for_each(|name| _ = shim.env_remove(name));
     shim.envs(variables.iter().map(|(name, value)| (name, value)));
     shim.process_group(0).spawn()
 }

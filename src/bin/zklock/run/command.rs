@@ -48,6 +48,7 @@ pub(super) struct Ended {
 /// Runs the command while the lock is held.
 pub(super) fn supervise(
     client: &CuratorFramework,
+    connect: &str,
     held: &Held,
     asked: &Receiver<String>,
     args: &Run,
@@ -71,7 +72,7 @@ pub(super) fn supervise(
             let _ = sender.send(state);
         });
     }
-    let variables = variables(client, held);
+    let variables = variables(client, connect, held);
     let of = |name| variables.iter().find(|(variable, _)| *variable == name).map_or("", |(_, value)| value.as_str());
     let (session, node) = (of(family::SESSION), of(family::NODE));
     let mut watchdog = Watchdog::start(timeout, session, node).map_err(cannot("start the watchdog"))?;
@@ -185,6 +186,8 @@ impl RunningCommand<'_> {
             None => self.status.unwrap_or(FAILED),
         };
         if self.status.replace(status).is_none() {
+            // What it did last was not covered. Losing the lock from here on is no fault of a command that has ended.
+            self.was_ended |= valid_until(self.held).is_none();
             // The terminal's input goes to this program from here on, which passes it on.
             self.terminal.take_back();
             self.wants_terminal = false;
@@ -229,7 +232,7 @@ impl RunningCommand<'_> {
         let left = until.map(|until| until.saturating_sub(clock::now()));
         // The watchdog has done it, unless the watchdog was stopped.
         if left.is_none_or(|left| left < self.limits.kill) {
-            self.was_ended = true;
+            self.was_ended |= !self.family.has_ended();
             self.family.signal(Signal::SIGKILL);
             // Nothing is left that this process would have to die for.
             self.fences.clear();
@@ -252,7 +255,7 @@ impl RunningCommand<'_> {
 
     /// The watchdog is gone. Nothing else would end the command in time if this process stops.
     fn is_alone(&mut self) {
-        if !self.was_ended {
+        if !self.was_ended && !self.family.has_ended() {
             self.has_failed = true;
             voice::say("the watchdog is gone: the command is killed");
         }
@@ -263,7 +266,7 @@ impl RunningCommand<'_> {
     fn finish(self) -> Option<u8> {
         drop((self.fences, self.terminal));
         // A command that ends by itself in time has not been ended. All this before the lock is given back.
-        let was_ended = self.watchdog.finish() || self.was_ended || valid_until(self.held).is_none();
+        let was_ended = self.watchdog.finish() || self.was_ended;
         was_ended.then_some(LOST).or(self.has_failed.then_some(FAILED))
     }
 }
@@ -278,11 +281,12 @@ fn valid_until(held: &Held) -> Option<Duration> {
     left.filter(|_| !is_lost).map(|left| now + left)
 }
 
-fn variables(client: &CuratorFramework, held: &Held) -> [(&'static str, String); 4] {
+fn variables(client: &CuratorFramework, connect: &str, held: &Held) -> [(&'static str, String); 5] {
     let holds = held.holds();
     let lines =
         |line: fn(&curator_locks::Hold) -> String| holds.iter().map(|hold| line(hold)).collect::<Vec<_>>().join("\n");
     [
+        ("ZK_CONNECT", connect.to_owned()),
         ("ZKLOCK_PATH", lines(|hold| directory_of(hold.path()).to_owned())),
         (family::NODE, lines(|hold| hold.path().to_owned())),
         ("ZKLOCK_TOKEN", lines(|hold| hold.fencing_token().to_string())),

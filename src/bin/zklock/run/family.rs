@@ -63,6 +63,11 @@ impl Family {
         (0..2).all(|_| self.alive().is_empty())
     }
 
+    /// Whether the command has ended, and all that it started, so that nothing can be ended any more. Not known without `/proc`.
+    pub(super) fn has_ended(&self) -> bool {
+        cfg!(target_os = "linux") && self.group.is_some() && self.is_gone()
+    }
+
     /// The processes that have not ended. None without `/proc`.
     pub(super) fn alive(&self) -> Vec<Pid> {
         let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };

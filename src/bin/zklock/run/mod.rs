@@ -29,6 +29,7 @@ use crate::{
     args::{Connection, Run},
     connection::Settings,
     failure::{Failure, Result},
+    voice,
 };
 
 pub(crate) use self::{
@@ -70,9 +71,15 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
         false => waiting::other_kind(&client, &locks.paths, &args.kind, (time, &signals.ending)),
     };
     // Where there is no answer yet, the look behind the wait tells.
-    if let Found::Other(path, other) = mixed(soon) {
-        client.close();
-        return Err(refuse(&path, &other));
+    match mixed(soon) {
+        Found::Other(path, other) => {
+            client.close();
+            return Err(refuse(&path, &other));
+        }
+        Found::Itself(path) if !args.nonblock => voice::say(format_args!(
+            "{path}: the command that runs this one holds this lock, and does not end before this one: it waits for itself"
+        )),
+        Found::Itself(_) | Found::Nothing | Found::NoAnswer => {}
     }
     let least = clock::Limits::least(client.session_timeout());
     let mut options = AcquireOptions::new().cancel_token(&signals.ending).min_validity(least);
@@ -93,7 +100,7 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     let held = match (acquired, signals.take_ending()) {
         // Dropping what was acquired gives it back.
         (Ok(Some(held)), None) => match mixed(client.session_timeout()) {
-            Found::Nothing => Ok(held),
+            Found::Nothing | Found::Itself(_) => Ok(held),
             Found::Other(path, other) => Err(refuse(&path, &other)),
             Found::NoAnswer => Err(signals.take_ending().map_or_else(|| unknown(&client), Failure::ended_by)),
         },
@@ -104,7 +111,7 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     };
     let held = held.inspect_err(|_| client.close())?;
     let since = Instant::now();
-    let ended = command::supervise(&client, &held, &locks.asked, args, &signals);
+    let ended = command::supervise(&client, &settings.connect, &held, &locks.asked, args, &signals);
     if let (Some(at_least), Ok(Ended { is_interrupted: false, .. })) = (args.at_least, &ended) {
         keep(&held, at_least.saturating_sub(since.elapsed()), signals.receiver());
     }
@@ -166,7 +173,8 @@ fn not_had(client: &CuratorFramework, locks: &Locks, args: &Run) -> Failure {
 /// The data that others see: where the command runs, and its name, without its arguments, which may be secret.
 fn describe(args: &Run) -> String {
     let line = args.shell.as_ref().map(|line| line.to_string_lossy().into_owned());
-    let first = line.and_then(|line| line.split_whitespace().next().map(str::to_owned));
+    // Where a line begins with assignments, their values may be secret, and only a shell can tell where they end.
+    let first = line.and_then(|line| line.split_whitespace().next().filter(|word| !word.contains('=')).map(str::to_owned));
     let command = || args.line().first().map(|command| command.to_string_lossy().into_owned()).unwrap_or_default();
     let command = first.unwrap_or_else(command);
     format!("{} {command}", who())

@@ -1,6 +1,7 @@
 //! The display at a terminal while the lock is waited for.
 
 use std::{
+    env,
     io::{self, IsTerminal},
     sync::Arc,
     thread,
@@ -8,9 +9,10 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use curator_locks::{CancelToken, CuratorFramework, EntryState, LockKind, LockQueue};
+use curator_locks::{CancelToken, CuratorFramework, EntryMode, EntryState, LockKind, LockQueue, QueueEntry};
 use parking_lot::Mutex;
 
+use super::family;
 use crate::{
     args::{Kind, Run},
     show, voice,
@@ -130,6 +132,8 @@ fn look(client: &CuratorFramework, paths: &[String]) -> Receiver<Vec<LockQueue>>
 /// The answer to a look for locks of other kinds.
 pub(super) enum Found {
     Nothing,
+    /// This program runs under a lock at this path already, which it will wait for.
+    Itself(String),
     /// One that is held or waited for: its path, and what it is.
     Other(String, String),
     /// The servers have not answered in this time, or a signal came first.
@@ -163,7 +167,14 @@ pub(super) fn other_kind(
         !is_wanted && is_used
     };
     let other = queues.iter().flat_map(|queue| std::iter::once(queue).chain(&queue.beside)).find(is_other);
-    other.map_or(Found::Nothing, |other| {
+    let outer = env::var(family::SESSION).unwrap_or_default();
+    let is_outers = |queue: &&LockQueue| {
+        let excludes = |entry: &QueueEntry| !(wanted.shared && entry.mode == EntryMode::Read);
+        let mut holders = queue.holders().filter(|entry| format!("{:#x}", entry.session) == outer);
+        queue.kind != LockKind::Semaphore && holders.any(excludes)
+    };
+    let own = || queues.iter().find(is_outers).map_or(Found::Nothing, |queue| Found::Itself(queue.path.clone()));
+    other.map_or_else(own, |other| {
         let by = name_holders(other, client.session_id()).map(|holders| format!(" held by {holders}"));
         Found::Other(other.path.clone(), format!("a lock of kind {}{}", other.kind, by.unwrap_or_default()))
     })

@@ -237,12 +237,19 @@ impl WatchdogProcess {
 
     fn warn(&mut self) {
         self.has_warned = true;
+        if self.family.has_ended() {
+            return;
+        }
         tell("ends");
         self.family.signal(Signal::SIGTERM);
         voice::say("the lock is certain for little longer: the command gets TERM");
     }
 
     fn kill(&self, why: &str) {
+        // Its exit status, which its parent has still to read, is its own.
+        if self.family.has_ended() {
+            return;
+        }
         tell("ends");
         self.family.signal(Signal::SIGKILL);
         voice::say(why);

@@ -142,6 +142,33 @@ fn a_stopped_zklock_with_a_stopped_watchdog_does_not_keep_its_command_alive() {
     nix::sys::signal::kill(watchdog, Signal::SIGCONT).unwrap();
 }
 
+/// The watchdog ends a command that has ended already, as the lock is certain no longer while its parent is stopped.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_command_that_has_ended_by_itself_is_not_reported_as_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let ends = directory.path().join("ends");
+    let script = format!("echo $$; while [ ! -e {} ]; do sleep 0.01; done; exit 7", ends.display());
+    let mut status = None;
+    // Where the machine is late its fence comes before this test.
+    eventually("it goes on between its last twentieth and its fence", || {
+        let path = path();
+        let arguments = ["run", "--session-timeout", "10s", &path, "--", "sh", "-c", &script];
+        let (mut run, pid) = Running::under_way(|| zklock(arguments));
+        let watchdog = super::enemies::watchdog_of(&run).to_string();
+        run.signal(Signal::SIGSTOP);
+        std::fs::write(&ends, "").unwrap();
+        eventually("it has ended", || is_gone(&pid));
+        eventually("the watchdog has acted", || is_gone(&watchdog));
+        run.signal(Signal::SIGCONT);
+        std::fs::remove_file(&ends).unwrap();
+        let ended = run.child.wait().unwrap();
+        status = ended.code();
+        ended.signal().is_none()
+    });
+    assert_eq!(status, Some(7));
+}
+
 #[test]
 fn a_command_gets_term_before_it_is_killed() {
     // KILL follows a tenth of it after TERM.
