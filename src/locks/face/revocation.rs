@@ -1,6 +1,9 @@
 //! Requests to give a lock back: the asker's part, and the part of the lock and its listeners.
 
-use std::sync::{Arc, Weak};
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+};
 
 use crate::{
     base::paths::name_of,
@@ -25,7 +28,7 @@ use crate::{
 /// # use curator_locks::{InterProcessSemaphoreV2, Revoker};
 /// let downloads = InterProcessSemaphoreV2::new(client, "/downloads", 3)?;
 /// downloads.on_revocation(|request| {
-///     println!("{} wants it: {}", request.who().unwrap_or("somebody"), request.why().unwrap_or("no reason given"));
+///     println!("{request}"); // the operator asks for the lock (maintenance at noon)
 ///     request.release();
 /// });
 /// let lease = downloads.acquire()?;
@@ -71,6 +74,15 @@ impl RevocationRequest {
         if held.lose_unless_over(LostReason::Revoked) && !lock.stays(held) {
             lock.client().core.cleanup.add(lock.deletion_of_held(held));
         }
+    }
+}
+
+/// Who asks, and why: `the operator asks for the lock (maintenance at noon)`. Control characters are escaped: both are the
+/// asker's, and go to logs and terminals.
+impl fmt::Display for RevocationRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} asks for the lock", self.who().unwrap_or("somebody").escape_debug())?;
+        self.why().map_or(Ok(()), |why| write!(f, " ({})", why.escape_debug()))
     }
 }
 

@@ -96,11 +96,8 @@ fn lock_of(
 fn tell(ask: &Sender<String>) -> impl Fn(&RevocationRequest) + Send + Sync + 'static {
     let ask = ask.clone();
     move |request| {
-        let text =
-            |text: Option<&str>| text.filter(|text| !text.is_empty()).map(|text| text.escape_debug().to_string());
-        let who = text(request.who()).unwrap_or_else(|| "somebody".to_owned());
-        let why = text(request.why()).map(|why| format!(" ({why})")).unwrap_or_default();
-        let _ = ask.send(format!("{who} asks for the lock{why}"));
+        // Nobody listens any more at the end.
+        let _ = ask.send(request.to_string());
     }
 }
 
