@@ -337,6 +337,9 @@ pub(crate) struct Break {
 
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
+    /// JSON: a list of checks, each with its verdict (ok, mind or wrong) and what was found
+    #[arg(long)]
+    pub(crate) json: bool,
     /// Where to try out whether locks can be made; what is made there is removed
     #[arg(long, value_name = "PATH", default_value = "/zklock-doctor")]
     pub(crate) path: String,

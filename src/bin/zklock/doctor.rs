@@ -6,6 +6,7 @@ use curator_locks::{
     Acl, ConnectString, CreateMode, CuratorFramework, ErrorCode, InterProcessMutex, RetryNTimes, perms,
 };
 use jiff::Timestamp;
+use serde_json::{Value, json};
 
 use crate::{
     args::{Connection, Doctor},
@@ -29,6 +30,8 @@ enum Verdict {
 
 struct Report {
     is_wrong: bool,
+    /// What was found so far, if it is wanted as one document.
+    document: Option<Vec<Value>>,
 }
 
 impl Report {
@@ -39,15 +42,32 @@ impl Report {
             Verdict::Wrong => show::paint(show::RED, "WRONG"),
         };
         self.is_wrong |= verdict == Verdict::Wrong;
+        let found = voice::in_flags(found);
+        if let Some(document) = &mut self.document {
+            let verdict = match verdict {
+                Verdict::Fine => "ok",
+                Verdict::Mind => "mind",
+                Verdict::Wrong => "wrong",
+            };
+            document.push(json!({ "verdict": verdict, "check": what, "found": found }));
+            return;
+        }
         // If nobody reads it, the status still tells.
-        let _ = show::print(&format!("{mark}  {what:<12} {}\n", voice::in_flags(found)));
+        let _ = show::print(&format!("{mark}  {what:<12} {found}\n"));
+    }
+
+    /// The exit status. 0: nothing is wrong; 1: something is.
+    fn finish(self) -> Result<u8> {
+        if let Some(document) = self.document {
+            show::print(&show::json(&Value::Array(document)))?;
+        }
+        Ok(u8::from(self.is_wrong))
     }
 }
 
-/// 0: nothing is wrong; 1: something is.
 pub(crate) fn doctor(connection: &Connection, args: &Doctor) -> Result<u8> {
     let settings = Settings::of(connection)?;
-    let mut report = Report { is_wrong: false };
+    let mut report = Report { is_wrong: false, document: args.json.then(Vec::new) };
     let servers: ConnectString = settings.connect.parse()?;
     let mut ticks = None;
     for (host, port) in servers.hosts() {
@@ -56,7 +76,7 @@ pub(crate) fn doctor(connection: &Connection, args: &Doctor) -> Result<u8> {
     let client = settings.client(RetryNTimes::new(2, Duration::from_millis(200)), None)?;
     if let Err(failure) = settings.await_connection(&client) {
         report.say(Verdict::Wrong, "connection", &failure.text);
-        return Ok(1);
+        return report.finish();
     }
     report.say(Verdict::Fine, "connection", &format!("session {:#x}", client.session_id()));
     check_timeout(&mut report, &settings, &client, ticks);
@@ -64,7 +84,7 @@ pub(crate) fn doctor(connection: &Connection, args: &Doctor) -> Result<u8> {
     check_dialect(&mut report, &client);
     check_making(&mut report, &client, &args.path);
     client.close();
-    Ok(u8::from(report.is_wrong))
+    report.finish()
 }
 
 /// Asks one server for its version and mode. Returns its tick, if it tells.

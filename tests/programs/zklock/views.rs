@@ -394,6 +394,13 @@ fn the_doctor_finds_a_server_in_order_and_a_tick_that_is_too_long() {
         zklock(["doctor", "--session-timeout", "500ms", "--connect", &slow_tick().connect_string()]).output().unwrap();
     let said = stdout_of(&short);
     assert!(short.status.code() == Some(1) && said.contains("more than half of the session timeout"), "{said}");
+    let document = zklock(["doctor", "--json", "--session-timeout", "60s"]).output().unwrap();
+    let document: Value = serde_json::from_str(&stdout_of(&document)).unwrap();
+    let verdict = |check: &str| {
+        let found = document.as_array().unwrap().iter().find(|row| row["check"] == check);
+        text(&found.unwrap_or_else(|| panic!("no {check}: {document}"))["verdict"])
+    };
+    assert_eq!([verdict("connection"), verdict("lock"), verdict("tick")], ["ok"; 3], "{document}");
     let nobody = zklock(["doctor", "--connect", "127.0.0.1:1", "--connection-timeout", "1s"]).output().unwrap();
     assert!(stdout_of(&nobody).contains("Connection refused"), "{}", stdout_of(&nobody));
     assert_eq!(nobody.status.code(), Some(1));
