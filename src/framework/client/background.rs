@@ -336,15 +336,16 @@ impl Background {
     fn report(&self, state: ConnectionState) {
         let (session, connections) = (self.core.current_session(), &self.core.counters.connections);
         let id = session.as_ref().map_or(0, |session| session.id());
+        let cause = session.and_then(|session| session.last_error());
+        let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+        let servers = &self.session.hosts;
         let counter = match state {
             ConnectionState::Suspended => {
-                let cause = session.and_then(|session| session.last_error());
-                let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
-                log::warn!("connection state {state}, session {id:#x} may live on{cause}");
+                log::warn!("connection state {state}, session {id:#x} at {servers} may live on{cause}");
                 &connections.suspended
             }
             ConnectionState::Lost => {
-                log::warn!("connection state {state}: the session and its locks are gone");
+                log::warn!("connection state {state}: session {id:#x} at {servers} is gone with its locks{cause}");
                 &connections.lost
             }
             ConnectionState::Connected | ConnectionState::Reconnected => {
