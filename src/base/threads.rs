@@ -1,6 +1,11 @@
 //! Starting threads, and what puts them to sleep and wakes them.
 
-use std::{io, thread::ThreadId};
+use std::{
+    io,
+    panic::catch_unwind,
+    sync::{Arc, Weak},
+    thread::ThreadId,
+};
 
 #[cfg(not(test))]
 pub(crate) use std::thread::{Thread, current, park, park_timeout};
@@ -23,6 +28,38 @@ pub(crate) fn thread_id() -> ThreadId {
     }
     // A thread that is about to end may hold a lock in another thread-local value.
     ID.try_with(|id| *id).unwrap_or_else(|_| std::thread::current().id())
+}
+
+/// Lives as long as its thread.
+struct Life {
+    /// Each lock that only this thread can release has a clone.
+    token: Arc<()>,
+    name: Option<String>,
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        let held = Arc::weak_count(&self.token);
+        if held > 0 {
+            let name = self.name.as_deref().unwrap_or("without a name");
+            // A logger may have lost its own thread-local values already. A panic in here would end the process.
+            let _ = catch_unwind(|| {
+                log::warn!(
+                    "the thread {name} ends without a release of its locks ({held}): nobody else can release them"
+                );
+            });
+        }
+    }
+}
+
+/// Ends with the calling thread. `None`: that is ending right now.
+#[expect(clippy::disallowed_methods, reason = "simulated threads are threads, too")]
+pub(crate) fn life() -> Option<Weak<()>> {
+    thread_local! {
+        static LIFE: Life =
+            Life { token: Arc::default(), name: std::thread::current().name().map(str::to_owned) };
+    }
+    LIFE.try_with(|life| Arc::downgrade(&life.token)).ok()
 }
 
 /// Starts a thread that is never joined.

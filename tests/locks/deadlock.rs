@@ -4,7 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::{sync::mpsc, time::Duration};
+use std::{sync::mpsc, thread, time::Duration};
 
 use curator_locks::{
     AcquireOptions, CancelToken, CuratorFramework, Decision, Error, InterProcessLock, InterProcessMutex,
@@ -12,6 +12,7 @@ use curator_locks::{
 };
 use support::{
     PATIENCE, await_children, children, eventually, expire,
+    logs::{catch_logs, has_logged, logged},
     scope::{client_in, scope},
     watchers,
 };
@@ -46,6 +47,36 @@ fn a_timed_call_is_refused_at_once_and_a_mere_try_is_false() {
     assert!(two.try_lock().unwrap().is_none());
     held.release().unwrap();
     assert_eq!(children(&client, PATH), Vec::<String>::new());
+}
+
+#[test]
+fn a_lock_of_a_thread_that_has_ended_is_said_when_it_ends_and_to_who_waits() {
+    catch_logs(log::LevelFilter::Warn);
+    let client = client_in("ended");
+    let (one, two, reader) = (mutex(&client), mutex(&client), read_write(&client));
+    let ends = |name: &str, lock: &(dyn Fn() + Sync)| {
+        thread::scope(|scope| _ = thread::Builder::new().name(name.into()).spawn_scoped(scope, lock).unwrap().join());
+    };
+    ends("it-releases", &|| {
+        one.acquire().unwrap();
+        one.release().unwrap();
+    });
+    ends("it-forgets", &|| one.acquire().unwrap());
+    eventually("its end is told", || has_logged(&["the thread it-forgets ends", "(1)"]));
+    assert!(!has_logged(&["it-releases"]), "{}", logged());
+    assert!(one.try_lock().unwrap().is_none());
+    let held = "a thread that has ended holds the mutex of /lock (";
+    assert!(!has_logged(&[held]), "a mere try waits for nobody: {}", logged());
+    let soon = Duration::from_millis(50);
+    assert!(!one.acquire_timeout(soon).unwrap() && !two.acquire_timeout(soon).unwrap());
+    assert!(!reader.read_lock().acquire_timeout(soon).unwrap());
+    let said = |wanted: &str| logged().lines().filter(|line| line.contains(wanted) && line.contains(held)).count();
+    assert_eq!(
+        (said("waits for the mutex of /lock"), said("waits for the read lock of /lock")),
+        (2, 1),
+        "{}",
+        logged()
+    );
 }
 
 #[test]

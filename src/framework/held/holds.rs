@@ -11,7 +11,7 @@ use crate::base::{
     collections::{HashMap, HashSet},
     paths::ServerPath,
     sync::Mutex,
-    threads::thread_id,
+    threads::{life, thread_id},
     unlocked::drop_unlocked,
 };
 
@@ -63,11 +63,28 @@ pub(crate) struct Holds {
 #[derive(Debug)]
 pub(crate) struct DirectoryHolds {
     directory: ServerPath,
-    /// The holder of each, and which lock it holds.
-    holds: Mutex<Vec<(ThreadId, HoldKind, Arc<HeldNode>)>>,
+    holds: Mutex<Vec<ThreadHold>>,
     /// The caches that keep znodes there between holds.
     caches: Mutex<Vec<Weak<dyn ZnodeCache>>>,
     directories: Weak<Mutex<HashMap<ServerPath, Weak<DirectoryHolds>>>>,
+}
+
+#[derive(Debug)]
+struct ThreadHold {
+    /// The holder.
+    thread: ThreadId,
+    /// Its life, if nobody else can release the lock.
+    life: Option<Weak<()>>,
+    kind: HoldKind,
+    node: Arc<HeldNode>,
+}
+
+/// A hold that a thread may wait for: which lock it holds, and whether the holder has ended.
+#[derive(Debug)]
+pub(crate) struct Obstacle {
+    pub(crate) kind: HoldKind,
+    pub(crate) node: Arc<HeldNode>,
+    pub(crate) has_ended: bool,
 }
 
 impl Holds {
@@ -98,7 +115,8 @@ impl Holds {
 impl DirectoryHolds {
     /// Notes that the calling thread holds this znode.
     pub(crate) fn add(&self, kind: HoldKind, node: &Arc<HeldNode>) {
-        self.holds.lock().push((thread_id(), kind, node.clone()));
+        let life = if kind == HoldKind::AnyThread { None } else { life() };
+        self.holds.lock().push(ThreadHold { thread: thread_id(), life, kind, node: node.clone() });
     }
 
     /// Adds a cache that keeps znodes there between holds, as long as it lives.
@@ -116,19 +134,22 @@ impl DirectoryHolds {
     /// Removes the hold of a znode that some thread has released.
     pub(crate) fn remove(&self, node: &HeldNode) {
         let mut holds = self.holds.lock();
-        let index = holds.iter().position(|(_, _, held)| std::ptr::eq(&raw const **held, node));
+        let index = holds.iter().position(|hold| std::ptr::eq(&raw const *hold.node, node));
         let hold = index.map(|index| holds.swap_remove(index));
         drop_unlocked(holds, hold);
     }
 
-    /// The holds of the calling thread, without lost ones: no contender waits for those.
-    pub(crate) fn of_current_thread(&self) -> Vec<(HoldKind, Arc<HeldNode>)> {
+    /// The holds of the calling thread, and of threads that have ended; without lost ones, for which no contender waits.
+    pub(crate) fn obstacles(&self) -> Vec<Obstacle> {
         let me = thread_id();
-        let own =
-            |(thread, kind, held): &(ThreadId, HoldKind, Arc<HeldNode>)| (*thread == me).then(|| (*kind, held.clone()));
-        let mut holds: Vec<_> = self.holds.lock().iter().filter_map(own).collect();
-        holds.retain(|(_, held)| held.lost().is_none());
-        holds
+        let obstacle = |hold: &ThreadHold| {
+            let has_ended = hold.life.as_ref().is_some_and(|life| life.strong_count() == 0);
+            let is_one = hold.thread == me || has_ended;
+            is_one.then(|| Obstacle { kind: hold.kind, node: hold.node.clone(), has_ended })
+        };
+        let mut obstacles: Vec<_> = self.holds.lock().iter().filter_map(obstacle).collect();
+        obstacles.retain(|obstacle| obstacle.node.lost().is_none());
+        obstacles
     }
 }
 

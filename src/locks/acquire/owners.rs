@@ -11,7 +11,7 @@ use crate::{
     error::{Error, Result},
     framework::held::{
         certainty::{Certainty, Needs},
-        holds::HoldKind,
+        holds::{HoldKind, Obstacle},
         node::HeldNode,
     },
     locks::{
@@ -270,7 +270,7 @@ impl LockInternals {
         match owners.current().filter(|_| !self.is_reentrant && !wait.only_try) {
             Some(held) => {
                 let waiting_for = format!("{} of {}", self.recipe.kind, self.base_path());
-                Err(Error::WouldDeadlock { waiting_for, held: self.name_of(&(self.recipe.kind, held)) })
+                Err(Error::WouldDeadlock { waiting_for, held: self.name_of(self.recipe.kind, &held) })
             }
             None => Ok(()),
         }
@@ -285,10 +285,11 @@ impl LockInternals {
         wait: Wait<'p>,
         attempt: impl Fn(Wait<'p>) -> Result<Option<Arc<HeldNode>>>,
     ) -> Result<Option<Arc<HeldNode>>> {
-        match self.obstacle().filter(|_| !wait.only_try) {
-            Some((true, hold)) => {
+        let obstacle = if wait.only_try { None } else { self.obstacle() };
+        match obstacle {
+            Some((true, Obstacle { kind, node, .. })) => {
                 let waiting_for = format!("{} of {}", self.recipe.kind, self.base_path());
-                Err(Error::WouldDeadlock { waiting_for, held: self.name_of(&hold) })
+                Err(Error::WouldDeadlock { waiting_for, held: self.name_of(kind, &node) })
             }
             Some((false, hold)) if wait.bound.deadline.is_none() => {
                 // A try first: two readers side by side need no warning.
@@ -310,21 +311,29 @@ impl LockInternals {
         }
     }
 
-    fn warn(&self, hold: &(HoldKind, Arc<HeldNode>)) {
-        let (wanted, held) = (self.recipe.kind, self.name_of(hold));
+    fn warn(&self, hold: &Obstacle) {
+        let (wanted, held) = (self.recipe.kind, self.name_of(hold.kind, &hold.node));
         log::warn!("waits for {wanted} of {}, for ever unless others give way: holds {held}", self.base_path());
     }
 
     /// Returns the worst of the calling thread's holds that this lock would wait for, and whether it would wait for ever.
     /// Does no I/O.
-    fn obstacle(&self) -> Option<(bool, (HoldKind, Arc<HeldNode>))> {
-        let mut holds = self.thread_holds.of_current_thread();
-        holds.retain(|(kind, _)| (*kind == HoldKind::Unfair) == (self.recipe.kind == HoldKind::Unfair));
-        let obstacles = holds.into_iter().map(|hold| (is_for_ever(self.recipe.kind, hold.0), hold));
-        obstacles.max_by_key(|(is_for_ever, _)| *is_for_ever)
+    fn obstacle(&self) -> Option<(bool, Obstacle)> {
+        let mut obstacles = self.thread_holds.obstacles();
+        obstacles.retain(|hold| (hold.kind == HoldKind::Unfair) == (self.recipe.kind == HoldKind::Unfair));
+        let is_for_ever = |hold: &Obstacle| is_for_ever(self.recipe.kind, hold.kind);
+        for hold in obstacles.extract_if(.., |hold| hold.has_ended).filter(is_for_ever) {
+            // No error: a thread that is ending right now may release it in the destructor of another thread-local value.
+            let (wanted, held) = (self.recipe.kind, self.name_of(hold.kind, &hold.node));
+            log::warn!(
+                "waits for {wanted} of {}: a thread that has ended holds {held}, up to the session's end",
+                self.base_path()
+            );
+        }
+        obstacles.into_iter().map(|hold| (is_for_ever(&hold), hold)).max_by_key(|(is_for_ever, _)| *is_for_ever)
     }
 
-    fn name_of(&self, (kind, held): &(HoldKind, Arc<HeldNode>)) -> String {
+    fn name_of(&self, kind: HoldKind, held: &Arc<HeldNode>) -> String {
         format!("{kind} of {} ({})", self.base_path(), self.client_path(held))
     }
 }

@@ -90,8 +90,10 @@ fn the_command_knows_path_node_token_and_session() {
 fn the_command_gets_the_servers_and_no_password() {
     let script = "echo \"${ZK_CONNECT}\"; echo \"${ZKLOCK_AUTH-none} ${ZKLOCK_SASL_PASSWORD-none}\"";
     let mut command = zklock(["run", &path(), "-c", script]);
-    let servers = command.get_envs().find(|(name, _)| *name == "ZK_CONNECT").and_then(|(_, value)| value).unwrap().to_owned();
-    let output = command.env("ZKLOCK_AUTH", "digest:ann:secret").env("ZKLOCK_SASL_PASSWORD", "secret").output().unwrap();
+    let servers =
+        command.get_envs().find(|(name, _)| *name == "ZK_CONNECT").and_then(|(_, value)| value).unwrap().to_owned();
+    let output =
+        command.env("ZKLOCK_AUTH", "digest:ann:secret").env("ZKLOCK_SASL_PASSWORD", "secret").output().unwrap();
     assert_eq!(stdout_of(&output), format!("{}\nnone none\n", servers.to_str().unwrap()), "{}", stderr_of(&output));
     let from_flag = zklock(["--connect", servers.to_str().unwrap(), "run", &path(), "-c", "echo $ZK_CONNECT"])
         .env_remove("ZK_CONNECT")
@@ -103,7 +105,8 @@ fn the_command_gets_the_servers_and_no_password() {
 #[test]
 fn the_znode_shows_no_value_that_a_line_for_the_shell_begins_with() {
     let (path, client) = (path(), client());
-    let (mut run, _) = Running::under_way(|| zklock(["run", &path, "-c", "SECRET='a b' sh -c 'echo $$; exec sleep 1000'"]));
+    let (mut run, _) =
+        Running::under_way(|| zklock(["run", &path, "-c", "SECRET='a b' sh -c 'echo $$; exec sleep 1000'"]));
     let queue = LockQueue::inspect(&client, &path).unwrap();
     let data = String::from_utf8_lossy(queue.entries[0].data.as_ref().unwrap()).into_owned();
     assert!(data.ends_with(" sh") && !data.contains("SECRET") && !data.contains("b'"), "{data}");
@@ -115,7 +118,8 @@ fn the_znode_shows_no_value_that_a_line_for_the_shell_begins_with() {
 fn a_command_that_waits_for_itself_says_so() {
     let (path, program) = (path(), env!("CARGO_BIN_EXE_zklock"));
     let nested = |outer: &[&str], inner: &[&str]| {
-        let mut words = [&["run"], outer, &[path.as_str(), "--", program, "run"], inner, &[&path, "--", "true"]].concat();
+        let mut words =
+            [&["run"], outer, &[path.as_str(), "--", program, "run"], inner, &[&path, "--", "true"]].concat();
         words.retain(|word| !word.is_empty());
         let output = zklock(words).output().unwrap();
         (output.status.code(), stderr_of(&output).contains("waits for itself"))

@@ -174,7 +174,8 @@ fn not_had(client: &CuratorFramework, locks: &Locks, args: &Run) -> Failure {
 fn describe(args: &Run) -> String {
     let line = args.shell.as_ref().map(|line| line.to_string_lossy().into_owned());
     // Where a line begins with assignments, their values may be secret, and only a shell can tell where they end.
-    let first = line.and_then(|line| line.split_whitespace().next().filter(|word| !word.contains('=')).map(str::to_owned));
+    let first =
+        line.and_then(|line| line.split_whitespace().next().filter(|word| !word.contains('=')).map(str::to_owned));
     let command = || args.line().first().map(|command| command.to_string_lossy().into_owned()).unwrap_or_default();
     let command = first.unwrap_or_else(command);
     format!("{} {command}", who())
