@@ -205,7 +205,7 @@ impl Background {
             self.delete_left_behind(session);
         }
         self.look(clock::now());
-        self.raise(state);
+        self.raise_of(retired.as_ref(), state);
         if let Some(session) = retired {
             session.abandon();
             // A contender with znodes in it waits for its end.
@@ -312,8 +312,12 @@ impl Background {
 
     /// Publishes a connection state, has the recipes react, and tells the listeners.
     fn raise(&self, state: Option<ConnectionState>) {
+        self.raise_of(self.core.current_session().as_ref(), state);
+    }
+
+    fn raise_of(&self, session: Option<&Arc<dyn Session>>, state: Option<ConnectionState>) {
         let Some(state) = state else { return };
-        self.report(state);
+        self.report(session, state);
         {
             let mut link = self.core.link.lock();
             link.state = Some(state);
@@ -333,9 +337,9 @@ impl Background {
 
     /// Counts the state, and writes one line when a connection goes, one when the session is given up for that, and one when
     /// there is a connection again.
-    fn report(&self, state: ConnectionState) {
-        let (session, connections) = (self.core.current_session(), &self.core.counters.connections);
-        let id = session.as_ref().map_or(0, |session| session.id());
+    fn report(&self, session: Option<&Arc<dyn Session>>, state: ConnectionState) {
+        let connections = &self.core.counters.connections;
+        let id = session.map_or(0, |session| session.id());
         let cause = session.and_then(|session| session.last_error());
         let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
         let servers = &self.session.hosts;
