@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -97,6 +97,8 @@ pub(crate) struct Core {
     pub(crate) holds: Holds,
     pub(crate) cleanup: Cleanup,
     pub(crate) grants: RecentGrants,
+    /// How many more acquires of multi locks go one by one, as one has met others lately.
+    pub(crate) one_by_one: AtomicU32,
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) reactions: Reactions,
     pub(super) events: EventSender,
@@ -231,6 +233,7 @@ impl CuratorFramework {
             cleanup: Cleanup::new(events.clone(), counters.clone()),
             counters,
             grants: RecentGrants::default(),
+            one_by_one: AtomicU32::new(0),
             dispatcher,
             reactions: Reactions::default(),
             events,
@@ -245,7 +248,15 @@ impl CuratorFramework {
     }
 }
 
+/// The largest transaction of several locks' requests: far below the 1 MiB that servers take.
+const LARGEST_TRANSACTION: usize = 128 * 1024;
+
 impl Core {
+    /// How large a transaction of several locks' requests may be. Its reply is no larger.
+    pub(crate) fn transaction_limit(&self) -> usize {
+        LARGEST_TRANSACTION.min(self.session.max_frame_size).min(self.session.max_request_size)
+    }
+
     /// Runs a task on the client's own thread after this time, unless the client is closed. It must not block.
     pub(crate) fn run_later(&self, delay: Duration, task: impl FnOnce() + Send + 'static) {
         let now = clock::now();

@@ -7,12 +7,13 @@ use std::{
 
 use super::{
     deadline::{WaitBound, WaitEnd},
-    reply_slot::{ReplySlot, reply_slot},
+    reply_slot::{ReplySender, ReplySlot, reply_slot},
 };
 use crate::{
     base::{clock, sync::Mutex},
-    proto::request::Request,
-    session::api::{OnReply, Reply, Session, Submission, Ticket, Watcher},
+    error::Meaning,
+    proto::{request::Request, response::Response, types::ErrorCode},
+    session::api::{OnReply, Reply, Session, SessionError, Submission, Ticket, Watcher},
 };
 
 /// A reply that is on its way.
@@ -156,6 +157,78 @@ pub(crate) fn submit(
             (Pending { session: session.clone(), ticket, reply, submitted, is_settled: false }, watch)
         })
         .collect()
+}
+
+/// Submits requests as one transaction, and others back to back behind it. Each has a pending reply of its own, those of the
+/// transaction too. What would be larger than the limit goes as several transactions.
+///
+/// [`UNDONE`] is the answer to each of a transaction that failed: none was carried out, and which one is to blame shows where
+/// each is sent by itself.
+pub(crate) fn submit_together(
+    session: &Arc<dyn Session>,
+    together: Vec<Request>,
+    behind: Vec<Request>,
+    limit: usize,
+) -> (Vec<Pending>, Vec<Pending>) {
+    let (mut batch, mut waiting) = (Vec::new(), Vec::with_capacity(together.len() + behind.len()));
+    let count = together.len();
+    for mut part in in_parts(together, limit) {
+        let (senders, replies): (Vec<_>, Vec<_>) = part.iter().map(|_| reply_slot()).unzip();
+        waiting.extend(replies.into_iter().map(|reply| (batch.len(), reply)));
+        let request = part.pop_if(|_| senders.len() == 1).unwrap_or(Request::Multi(part));
+        batch.push(Submission { request, watcher: None, on_reply: Box::new(|reply| share_out(senders, reply)) });
+    }
+    for request in behind {
+        let (on_reply, reply) = on_reply();
+        waiting.push((batch.len(), reply));
+        batch.push(Submission { request, watcher: None, on_reply });
+    }
+    let submitted = clock::now();
+    let tickets = session.submit(batch);
+    let mut sent = waiting.into_iter().map(|(index, reply)| {
+        let ticket = tickets.get(index).copied().unwrap_or(Ticket(0));
+        Pending { session: session.clone(), ticket, reply, submitted, is_settled: false }
+    });
+    (sent.by_ref().take(count).collect(), sent.collect())
+}
+
+/// The answer to each request of a transaction that failed.
+pub(crate) const UNDONE: ErrorCode = ErrorCode::RuntimeInconsistency;
+
+/// Cuts requests into parts, none of which is larger than the limit unless it is a single request.
+fn in_parts(requests: Vec<Request>, limit: usize) -> Vec<Vec<Request>> {
+    let (mut parts, mut size): (Vec<Vec<Request>>, usize) = (Vec::new(), 0);
+    for request in requests {
+        // With the end of a transaction, which that has once.
+        let more = request.encode(0).len() + 9;
+        size += more;
+        match parts.last_mut().filter(|_| size <= limit) {
+            Some(part) => part.push(request),
+            None => {
+                size = more;
+                parts.push(vec![request]);
+            }
+        }
+    }
+    parts
+}
+
+/// Hands the results of a transaction to those who wait for them.
+fn share_out(senders: Vec<ReplySender>, reply: Reply) {
+    let failed = |code: ErrorCode| {
+        let code = if code.meaning() == Meaning::Final { UNDONE } else { code };
+        vec![Err(SessionError::Server(code)); senders.len()]
+    };
+    let replies: Vec<Reply> = match reply {
+        Ok(Response::Multi(results)) => match results.iter().find_map(|result| result.as_ref().err()) {
+            None => results.into_iter().flatten().map(Ok).collect(),
+            Some(_) => failed(results.iter().find_map(|result| result.as_ref().err().copied()?).unwrap_or(UNDONE)),
+        },
+        Err(SessionError::Server(code)) if senders.len() > 1 => failed(code),
+        reply => vec![reply; senders.len()],
+    };
+    // One without a result of its own has an unknown outcome.
+    senders.into_iter().zip(replies).for_each(|(sender, reply)| sender.send(reply));
 }
 
 /// Submits one request.

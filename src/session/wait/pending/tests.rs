@@ -140,3 +140,55 @@ fn a_batch_gives_each_request_its_reply_and_watches_where_asked_for() {
     drop(watch.unwrap());
     assert_eq!(*desk.unwatched.lock(), [Ticket(1)]);
 }
+
+fn delete(path: &str) -> Request {
+    Request::Delete { path: path.into(), version: -1 }
+}
+
+/// How each of two deletes was answered that went as one transaction.
+fn shared_out(reply: Reply) -> Vec<Reply> {
+    let (desk, session) = desk(true);
+    let (sent, _) = submit_together(&session, vec![delete("/a"), delete("/b")], Vec::new(), 1000);
+    desk.answer(reply);
+    sent.into_iter().map(|pending| pending.wait(soon()).unwrap()).collect()
+}
+
+#[test]
+fn each_of_a_transaction_has_its_own_result_or_is_undone_or_in_doubt_with_all() {
+    let done = |results| shared_out(Ok(Response::Multi(results)));
+    assert!(matches!(done(vec![Ok(Response::Done), Ok(Response::Done)])[..], [Ok(Response::Done), Ok(Response::Done)]));
+    let is = |code: ErrorCode| move |reply: &Reply| matches!(reply, Err(SessionError::Server(found)) if *found == code);
+    let failed = |code| done(vec![Err(None), Err(Some(code))]);
+    assert!(failed(ErrorCode::NoNode).iter().all(is(UNDONE)));
+    assert!(shared_out(Err(SessionError::Server(ErrorCode::Unimplemented))).iter().all(is(UNDONE)));
+    // Perhaps it is carried out all the same.
+    assert!(failed(ErrorCode::SessionMoved).iter().all(is(ErrorCode::SessionMoved)));
+    let lost = shared_out(Err(SessionError::ConnectionLoss(None)));
+    assert!(lost.iter().all(|reply| matches!(reply, Err(SessionError::ConnectionLoss(None)))));
+}
+
+#[test]
+fn a_result_that_is_missing_is_an_unknown_outcome() {
+    let (desk, session) = desk(true);
+    let (mut sent, _) = submit_together(&session, vec![delete("/a"), delete("/b")], Vec::new(), 1000);
+    desk.answer(Ok(Response::Multi(vec![Ok(Response::Done)])));
+    assert!(is_stopped(&sent.pop().unwrap().wait(soon()), WaitEnd::Deadline, true));
+    assert!(matches!(sent.pop().unwrap().wait(soon()), Ok(Ok(Response::Done))));
+}
+
+#[test]
+fn a_transaction_is_cut_into_parts_below_the_limit_and_one_of_one_is_none() {
+    let paths: Vec<String> = (0..100).map(|k| format!("/{}", "x".repeat(k))).collect();
+    for limit in [0, 150, 1000, 1 << 20] {
+        let parts = in_parts(paths.iter().map(|path| delete(path)).collect(), limit);
+        assert_eq!(parts.iter().flatten().map(Request::path).collect::<Vec<_>>(), paths);
+        let is_within = |part: &Vec<Request>| part.len() == 1 || Request::Multi(part.clone()).encode(0).len() <= limit;
+        assert!(parts.iter().all(is_within), "{limit}");
+        assert_eq!(parts.len() == 1, limit == 1 << 20);
+    }
+    let (desk, session) = desk(true);
+    let (sent, _) = submit_together(&session, vec![delete("/a")], Vec::new(), 1000);
+    desk.answer(Err(SessionError::Server(ErrorCode::NoNode)));
+    let alone = sent.into_iter().map(|pending| pending.wait(soon()).unwrap()).next();
+    assert!(matches!(alone, Some(Err(SessionError::Server(ErrorCode::NoNode)))));
+}
