@@ -12,12 +12,17 @@ use crate::{
         held::{holds::HoldKind, node::HeldNode},
     },
     locks::{
-        acquire::{internals::LockInternals, owners::Owners},
+        acquire::{
+            batch::{Batch, Batched},
+            internals::LockInternals,
+            owners::Owners,
+        },
         face::{
             guard::LockGuard,
             methods::{listening_methods, revocable_methods, thread_lock_methods},
             revocation::{RevocationListener, RevocationRequest},
         },
+        holds::hold::Hold,
         options::{
             acquire::{AcquireOptions, Wait},
             wait_strategy::WaitStrategy,
@@ -270,11 +275,19 @@ impl InterProcessMutex {
         &self.internals
     }
 
+    fn inner(&self) -> &InterProcessMutex {
+        self
+    }
+
     pub(in crate::locks) fn parts(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
         (&self.internals, &self.owners)
     }
 
     pub(in crate::locks) fn enter(&self, options: &AcquireOptions) -> Result<Option<Arc<HeldNode>>> {
+        self.enter_of(options, None)
+    }
+
+    fn enter_of(&self, options: &AcquireOptions, batch: Option<&Batch>) -> Result<Option<Arc<HeldNode>>> {
         self.internals.client().core.check_open()?;
         let wait = Wait::of(options);
         if !self.internals.may_enter_again(&self.owners, wait)? {
@@ -298,9 +311,27 @@ impl InterProcessMutex {
                         if self.internals.recipe.kind == HoldKind::Read { Mode::Shared } else { Mode::Exclusive };
                     cache.acquire(mode, wait, &self.owners)
                 }
-                None => self.internals.attempt_lock(wait, Some(&self.owners)),
+                None => self.internals.attempt_lock(wait, Some(&self.owners), batch),
             })
         })
+    }
+}
+
+impl Batched for InterProcessMutex {
+    fn of_batch(&self) -> (&Arc<LockInternals>, &Arc<Owners>) {
+        self.parts()
+    }
+
+    fn is_plain(&self) -> bool {
+        let Recipe { is_sole, unique, .. } = &self.internals.recipe;
+        let is_queued_for = self.cache.is_none() && !is_sole && unique.is_none() && self.internals.deaths.is_none();
+        let is_outside = |owners: &Arc<Owners>| owners.current().is_none();
+        let is_free = is_outside(&self.owners) && self.writers.as_ref().is_none_or(is_outside);
+        is_queued_for && is_free && self.internals.obstacle().is_none()
+    }
+
+    fn enter_batched(&self, options: &AcquireOptions, batch: &Batch) -> Result<Option<Vec<Hold>>> {
+        Ok(self.enter_of(options, Some(batch))?.map(|held| vec![self.internals.hold(held)]))
     }
 }
 

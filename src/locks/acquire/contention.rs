@@ -19,7 +19,7 @@ use crate::{
         znodes::create::protection,
     },
     locks::{
-        acquire::{internals::LockInternals, limit::Limit, owners::Owners, release::QueueHead},
+        acquire::{batch::Batch, internals::LockInternals, limit::Limit, owners::Owners, release::QueueHead},
         options::acquire::Wait,
         recipe::{
             machine::Contender,
@@ -51,6 +51,8 @@ pub(crate) struct Acquire<'a> {
     pub(crate) queue_head: Option<QueueHead<'a>>,
     /// The threads of this process that hold the lock, where it belongs to a thread.
     pub(crate) owners: Option<&'a Owners>,
+    /// The contenders whose creates went as one transaction, of which this may be one.
+    pub(crate) batch: Option<&'a Batch>,
     /// The thread that queues for others, where the znode serves many threads.
     pub(crate) delegate: Option<&'a dyn Delegate>,
     /// Called after each step with the path of the znode, if there is one, and whether the contender waits: where a candidate
@@ -331,6 +333,9 @@ impl Environment<Error> for ProcessEnvironment<'_> {
     fn unique(&self) -> String {
         if let Some(unique) = self.acquire.lock.recipe.unique {
             return unique(self.session.map_or(0, |session| session.id()));
+        }
+        if let Some(sent) = self.acquire.batch.and_then(|batch| batch.unique(self.acquire.lock, self.session)) {
+            return sent;
         }
         // The prefix tells other clients of which znodes they cannot know whether somebody holds by them.
         let stays_idle = self.acquire.delegate.is_some_and(Delegate::stays_idle);

@@ -1,10 +1,12 @@
 //! One acquire, and its release: carries out what a contender wants, on the thread that waits.
 //!
-//! [`contention`] is a contender with its watches and holds, [`last_look`] makes sure of several holds at one moment,
-//! [`unclean`] tells how the holder before went. [`release`] gives a lock back; where the outcome is unknown, the client's
-//! clean-up goes on. [`internals`] is the part of a lock that all of them use, [`owners`] knows which thread holds it,
-//! [`limit`] how many may, [`kinds`] whether locks of other kinds are at the same path.
+//! [`contention`] is a contender with its watches and holds, [`batch`] several that begin together, [`last_look`] makes
+//! sure of several holds at one moment, [`unclean`] tells how the holder before went. [`release`] gives a lock back; where
+//! the outcome is unknown, the client's clean-up goes on. [`internals`] is the part of a lock that all of them use,
+//! [`owners`] knows which thread holds it, [`limit`] how many may, [`kinds`] whether locks of other kinds are at the same
+//! path.
 
+pub(in crate::locks) mod batch;
 pub(in crate::locks) mod contention;
 pub(crate) mod internals;
 pub(in crate::locks) mod kinds;
@@ -30,6 +32,7 @@ use crate::{
     },
     locks::{
         acquire::{
+            batch::Batch,
             contention::{Acquire, Contention, failed, with_acl},
             internals::LockInternals,
             last_look::pause,
@@ -51,7 +54,7 @@ use crate::{
         machine::liveness::longest_round_trip,
         wait::{
             deadline::{WaitBound, WaitEnd},
-            pending::{Pending, submit},
+            pending::{Pending, UNDONE, Watch, submit},
         },
     },
 };
@@ -73,10 +76,15 @@ pub(crate) enum Outcome {
 }
 
 impl LockInternals {
-    /// Queues and waits for the lock. `owners` counts the hold, if the lock belongs to a thread. `None`: the time was
-    /// up first, and nothing is left in the queue.
-    pub(crate) fn attempt_lock(&self, wait: Wait<'_>, owners: Option<&Owners>) -> Result<Option<Arc<HeldNode>>> {
-        let acquire = Acquire { owners, ..Acquire::new(self, self.spec(wait), wait) };
+    /// Queues and waits for the lock. `owners` counts the hold, if the lock belongs to a thread; the contender may have been
+    /// sent for with a batch. `None`: the time was up first, and nothing is left in the queue.
+    pub(crate) fn attempt_lock(
+        &self,
+        wait: Wait<'_>,
+        owners: Option<&Owners>,
+        batch: Option<&Batch>,
+    ) -> Result<Option<Arc<HeldNode>>> {
+        let acquire = Acquire { owners, batch, ..Acquire::new(self, self.spec(wait), wait) };
         let Outcome::Granted { held, .. } = acquire.run()? else { return Ok(None) };
         Ok(held.into_iter().next())
     }
@@ -122,9 +130,10 @@ impl LockInternals {
 }
 
 impl<'a> Acquire<'a> {
-    /// Makes an acquire with the defaults: one lease, no queue head, no owners, no delegate.
+    /// Makes an acquire with the defaults: one lease, no queue head, no owners, no batch, no delegate.
     pub(crate) fn new(lock: &'a LockInternals, spec: Spec, wait: Wait<'a>) -> Acquire<'a> {
-        Acquire { lock, spec, wait, limit: None, queue_head: None, owners: None, delegate: None, on_step: None }
+        let (limit, queue_head, owners, batch, delegate, on_step) = (None, None, None, None, None, None);
+        Acquire { lock, spec, wait, limit, queue_head, owners, batch, delegate, on_step }
     }
 
     /// Blocks until the lock is granted, or the caller's time is up. Every other outcome takes the znodes out of the
@@ -148,8 +157,22 @@ impl<'a> Acquire<'a> {
             wake
         });
         let (acquire, call, sent) = (&self, &call, clock::now());
-        let (retries, gone, has_made_directory, granted) = (0, 0, false, Vec::new());
-        Run { acquire, call, io, contention, queue_head, since, retries, gone, has_made_directory, sent, granted }.run()
+        let (retries, gone, may_go_on, has_made_directory, granted) = (0, 0, false, false, Vec::new());
+        Run {
+            acquire,
+            call,
+            io,
+            contention,
+            queue_head,
+            since,
+            retries,
+            gone,
+            may_go_on,
+            has_made_directory,
+            sent,
+            granted,
+        }
+        .run()
     }
 
     /// Returns a new contender, or the one that this thread takes over.
@@ -164,6 +187,9 @@ impl<'a> Acquire<'a> {
     }
 }
 
+/// The answer to one request.
+type Answer = std::result::Result<Response, Failed<Error>>;
+
 struct Run<'a> {
     acquire: &'a Acquire<'a>,
     call: &'a Call<'a>,
@@ -175,6 +201,8 @@ struct Run<'a> {
     /// How often the retry policy was asked about a lost connection, and about a znode that was gone, since the last wait.
     retries: u32,
     gone: u32,
+    /// Whether the retry policy was asked about what failed, by another contender of the batch.
+    may_go_on: bool,
     has_made_directory: bool,
     /// When the last requests were sent.
     sent: Instant,
@@ -203,6 +231,9 @@ impl<'a> Run<'a> {
         let next = self.contention.step(self.acquire, input);
         if let Some(delegate) = self.acquire.delegate.filter(|_| self.contention.contender.stands()) {
             delegate.created();
+        }
+        if let Some(batch) = self.acquire.batch.filter(|_| self.contention.contender.has_waited) {
+            batch.met_others(self.acquire.lock);
         }
         if let Some(on_step) = self.acquire.on_step {
             let node = self.contention.contender.nodes.last().map(|node| self.acquire.lock.child(&node.name));
@@ -264,9 +295,12 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn ask(&mut self, asked: Vec<(Request, Option<WatchId>)>) -> Vec<std::result::Result<Response, Failed<Error>>> {
+    fn ask(&mut self, asked: Vec<(Request, Option<WatchId>)>) -> Vec<Answer> {
         let core = &self.client().core;
         let has_containers = || core.current_session().is_none_or(|session| session.has_containers());
+        if let Some(answers) = self.acquire.batch.and_then(|batch| self.answers_of(batch, &asked)) {
+            return answers;
+        }
         let again = if self.acquire.spec.is_sole && has_containers() { asked.clone() } else { Vec::new() };
         let answers = self.ask_once(asked);
         // The transaction makes its directory as a container, and the servers have just said that they know none.
@@ -274,10 +308,7 @@ impl<'a> Run<'a> {
         if is_refused { self.ask_once(again) } else { answers }
     }
 
-    fn ask_once(
-        &mut self,
-        asked: Vec<(Request, Option<WatchId>)>,
-    ) -> Vec<std::result::Result<Response, Failed<Error>>> {
+    fn ask_once(&mut self, asked: Vec<(Request, Option<WatchId>)>) -> Vec<Answer> {
         self.sent = clock::now();
         let creates = asked.iter().any(|(request, _)| matches!(request, Request::Create { .. } | Request::Multi(_)));
         let Some(session) = self.contention.sends(&asked, creates) else { return Vec::new() };
@@ -286,13 +317,34 @@ impl<'a> Run<'a> {
             let watcher = watch.map(|watch| self.contention.watcher(watch));
             requests.push((with_acl(self.client(), request), watcher));
         }
-        let mut sent = submit(&session, requests);
+        let sent = submit(&session, requests);
         // Nothing is on its way where the session has ended, or waits for a connection: the process would give up its place
         // without having another.
         let is_on_its_way = |(pending, _): &(Pending, _)| session.connection() != 0 && !pending.is_settled();
         if let Some(delegate) = self.acquire.delegate.filter(|_| creates && sent.first().is_some_and(is_on_its_way)) {
             delegate.created();
         }
+        self.receive(sent)
+    }
+
+    /// Receives the answers to what was sent with a batch. `None`: nothing was, or its transaction has failed as a whole,
+    /// whichever of its contenders is to blame.
+    fn answers_of(&mut self, batch: &Batch, asked: &[(Request, Option<WatchId>)]) -> Option<Vec<Answer>> {
+        let mut sent = batch.take(&asked.first()?.0, self.call)?;
+        sent.truncate(asked.len());
+        self.sent = clock::now();
+        self.contention.sends(asked, true)?;
+        let answers = self.receive(sent);
+        if answers.first().is_some_and(|answer| answer.as_ref().is_err_and(|failed| failed.code == Some(UNDONE))) {
+            batch.failed(self.acquire.lock);
+            return None;
+        }
+        let is_lost = answers.first().is_some_and(|answer| answer.as_ref().is_err_and(|failed| failed.maybe_done));
+        self.may_go_on = is_lost && batch.lost();
+        Some(answers)
+    }
+
+    fn receive(&mut self, mut sent: Vec<(Pending, Option<Watch>)>) -> Vec<Answer> {
         self.call.await_last(&mut sent);
         self.contention.sent(&mut sent);
         let failed = |(error, maybe_done)| self.failed(error, maybe_done);
@@ -326,6 +378,9 @@ impl<'a> Run<'a> {
     }
 
     fn again(&mut self, error: Error) -> Input<Error> {
+        if std::mem::take(&mut self.may_go_on) {
+            return Input::Begin;
+        }
         let allowed = if error.is_no_node() {
             self.call.allow_again(&mut self.gone, error)
         } else {

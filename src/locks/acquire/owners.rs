@@ -1,6 +1,11 @@
 //! Which threads of this process hold a lock through one object, and a thread that would wait for itself.
 
-use std::{sync::Arc, thread::ThreadId};
+use std::{
+    ops::ControlFlow::{self, Break, Continue},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    thread::{self, ThreadId},
+};
 
 use crate::{
     base::{
@@ -15,7 +20,11 @@ use crate::{
         node::HeldNode,
     },
     locks::{
-        acquire::{internals::LockInternals, last_look::last_look},
+        acquire::{
+            internals::LockInternals,
+            last_look::last_look,
+            release::{Released, release_together},
+        },
         holds::hold::Hold,
         options::acquire::Wait,
     },
@@ -65,7 +74,8 @@ impl Owner {
 /// release, of which at most one is held. The others were lost, and stay here until their own release has been told:
 /// without them that release would end somebody else's hold.
 #[derive(Debug, Default)]
-pub(crate) struct Owners {
+#[allow(unreachable_pub, reason = "a hidden trait names it")]
+pub struct Owners {
     /// The lock, if any thread may release it.
     of_any_thread: Option<Arc<LockInternals>>,
     owners: Mutex<Vec<Owner>>,
@@ -130,32 +140,64 @@ impl Owners {
     /// Counts one hold less, and releases the lock with the last. A caller that names its holds, as a guard does,
     /// releases no later one. If an earlier release was left to the background, this call waits for that.
     pub(crate) fn release(&self, lock: &LockInternals, named: &[Hold]) -> Result<()> {
-        let (held, before) = {
-            let mut owners = self.owners.lock();
-            let is_candidate =
-                |owner: &Owner| is_meant(&owner.held, named) && !matches!(owner.state, OwnerState::Leaving);
-            let meant = self.meant(&owners, is_candidate);
-            let Some((index, owner)) = meant.and_then(|index| Some((index, owners.get_mut(index)?))) else {
-                return Err(self.not_owner(lock, &owners, named));
-            };
-            if let OwnerState::Holds(count @ 2..) = &mut owner.state {
-                *count -= 1;
-                return owner.held.lost().map_or(Ok(()), |reason| Err(lock.lost(reason)));
-            }
-            if let Some((cache, tenure)) = owner.held.cache() {
-                // A cached release waits for nothing, and the thread that it wakes comes here next.
-                let held = owners.remove(index).held;
-                drop(owners);
-                return cache.release(&held, tenure);
-            }
-            (owner.held.clone(), std::mem::replace(&mut owner.state, OwnerState::Leaving))
+        match self.leaves(lock, named) {
+            Break(result) => result,
+            Continue(held) => self.left(&held, lock.release(&held)),
+        }
+    }
+
+    /// Does what [`release`](Self::release) does for each of these locks, which are of one client: in one round trip for those
+    /// of which this thread gives the last hold back. A panic keeps no other from being released.
+    pub(crate) fn release_together(
+        locks: &[(&LockInternals, &Owners)],
+        named: &[Hold],
+    ) -> Vec<thread::Result<Result<()>>> {
+        let leaves =
+            |(lock, owners): &(&LockInternals, &Owners)| catch_unwind(AssertUnwindSafe(|| owners.leaves(lock, named)));
+        let leaving: Vec<_> = locks.iter().map(leaves).collect();
+        let is_last = |leaving: &thread::Result<ControlFlow<_, Arc<HeldNode>>>| match leaving {
+            Ok(Continue(held)) => Some(held.clone()),
+            _ => None,
         };
-        let (result, left) = match before {
-            OwnerState::Unconfirmed(done) => lock.await_release(done),
-            OwnerState::Holds(_) | OwnerState::Leaving => lock.release(&held),
+        let last = locks.iter().zip(&leaving).filter_map(|((lock, _), leaving)| Some((*lock, is_last(leaving)?)));
+        let mut released = release_together(&last.collect::<Vec<_>>()).into_iter();
+        let finish = |((_, owners), leaving): (&(&LockInternals, &Owners), thread::Result<_>)| match leaving? {
+            Break(result) => Ok(result),
+            Continue(held) => released.next().map_or(Ok(Ok(())), |released| Ok(owners.left(&held, released?))),
         };
+        locks.iter().zip(leaving).map(finish).collect()
+    }
+
+    /// Counts one hold less. `Continue`: it was the last one, and the lock is to be released; `Break`: nothing is left to do.
+    fn leaves(&self, lock: &LockInternals, named: &[Hold]) -> ControlFlow<Result<()>, Arc<HeldNode>> {
         let mut owners = self.owners.lock();
-        if let Some(index) = index_of(&owners, &held) {
+        let is_candidate = |owner: &Owner| is_meant(&owner.held, named) && !matches!(owner.state, OwnerState::Leaving);
+        let meant = self.meant(&owners, is_candidate);
+        let Some((index, owner)) = meant.and_then(|index| Some((index, owners.get_mut(index)?))) else {
+            return Break(Err(self.not_owner(lock, &owners, named)));
+        };
+        if let OwnerState::Holds(count @ 2..) = &mut owner.state {
+            *count -= 1;
+            return Break(owner.held.lost().map_or(Ok(()), |reason| Err(lock.lost(reason))));
+        }
+        if let Some((cache, tenure)) = owner.held.cache() {
+            // A cached release waits for nothing, and the thread that it wakes comes here next.
+            let held = owners.remove(index).held;
+            drop(owners);
+            return Break(cache.release(&held, tenure));
+        }
+        let (held, before) = (owner.held.clone(), std::mem::replace(&mut owner.state, OwnerState::Leaving));
+        drop(owners);
+        match before {
+            OwnerState::Unconfirmed(done) => Break(self.left(&held, lock.await_release(done))),
+            OwnerState::Holds(_) | OwnerState::Leaving => Continue(held),
+        }
+    }
+
+    /// Notes how a release went.
+    fn left(&self, held: &Arc<HeldNode>, (result, left): Released) -> Result<()> {
+        let mut owners = self.owners.lock();
+        if let Some(index) = index_of(&owners, held) {
             match (left, owners.get_mut(index)) {
                 (Some(done), Some(owner)) => {
                     (owner.thread, owner.state) = (thread_id(), OwnerState::Unconfirmed(done));
@@ -318,7 +360,7 @@ impl LockInternals {
 
     /// Returns the worst of the calling thread's holds that this lock would wait for, and whether it would wait for ever.
     /// Does no I/O.
-    fn obstacle(&self) -> Option<(bool, Obstacle)> {
+    pub(in crate::locks) fn obstacle(&self) -> Option<(bool, Obstacle)> {
         let mut obstacles = self.thread_holds.obstacles();
         obstacles.retain(|hold| (hold.kind == HoldKind::Unfair) == (self.recipe.kind == HoldKind::Unfair));
         let is_for_ever = |hold: &Obstacle| is_for_ever(self.recipe.kind, hold.kind);

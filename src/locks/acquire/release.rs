@@ -1,6 +1,13 @@
 //! The release of a lock.
 
-use std::{slice, sync::Arc, thread, time::Duration};
+use std::{
+    cell::Cell,
+    panic::{AssertUnwindSafe, catch_unwind},
+    slice,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 use crate::{
     base::{
@@ -17,7 +24,7 @@ use crate::{
         api::{Reply, Session, SessionError, Submission},
         wait::{
             deadline::WaitBound,
-            pending::{Pending, submit_one},
+            pending::{Pending, UNDONE, submit_one, submit_together},
         },
     },
 };
@@ -46,15 +53,20 @@ impl LockInternals {
         let call = self.client().call("release", self.base_path(), WaitBound::at(deadline));
         let sent: Vec<_> = held.iter().map(|held| self.begin(&call, held)).collect();
         let finish = |(held, sent): (&Arc<HeldNode>, Result<_, _>)| {
-            sent.map_or_else(|over| over, |sent| self.finish(&call, held, sent))
+            sent.map_or_else(|over| over, |sent| self.finish(&call, held, sent, None))
         };
         held.iter().zip(sent).map(finish).collect()
     }
 
     /// Ends the hold, and sends the delete. `Err`: there is no delete to wait for.
     fn begin(&self, call: &Call<'_>, held: &HeldNode) -> Result<Result<Pending>, Released> {
+        self.let_go(held).map(|()| self.delete(call, held))
+    }
+
+    /// Ends the hold. `Err`: there is nothing to delete.
+    fn let_go(&self, held: &HeldNode) -> Result<(), Released> {
         self.end(held).map_err(|lost| (Err(lost), None))?;
-        if self.stays(held) || held.has_left_others() { Err((Ok(()), None)) } else { Ok(self.delete(call, held)) }
+        if self.stays(held) || held.has_left_others() { Err((Ok(()), None)) } else { Ok(()) }
     }
 
     /// Ends the hold in this process.
@@ -110,8 +122,15 @@ impl LockInternals {
         }
     }
 
-    /// Waits for the delete, and sends it again while the retry policy allows it.
-    fn finish(&self, call: &Call<'_>, held: &HeldNode, mut sent: Result<Pending>) -> Released {
+    /// Waits for the delete, and sends it again while the retry policy allows it. `batch`: it went as one transaction with
+    /// others, and whether the retry policy was asked about that. Where it has failed as a whole, each is sent by itself.
+    fn finish(
+        &self,
+        call: &Call<'_>,
+        held: &HeldNode,
+        mut sent: Result<Pending>,
+        mut batch: Option<&Cell<bool>>,
+    ) -> Released {
         let (mut retries, mut in_doubt) = (0, false);
         loop {
             let error = match sent {
@@ -124,6 +143,13 @@ impl LockInternals {
                 },
                 Err(error) => error,
             };
+            if let Some(is_asked) = batch.take()
+                && (error.code() == Some(UNDONE) || error.is_retryable() && is_asked.replace(true))
+                && !held.session().is_ended()
+            {
+                sent = self.delete(call, held);
+                continue;
+            }
             if error.is_no_node() && in_doubt {
                 // After a lost reply this is the answer to the delete that was carried out.
                 return (Ok(()), None);
@@ -265,6 +291,32 @@ impl LockInternals {
         self.client().core.clean_up_later(rest, self.deletion_of_held(held));
         true
     }
+}
+
+/// Gives holds of several locks of one client back, with one deadline for all: their deletes go as one transaction.
+pub(super) fn release_together(held: &[(&LockInternals, Arc<HeldNode>)]) -> Vec<thread::Result<Released>> {
+    let timeout = held.iter().map(|(_, held)| held.session().timeout()).max().unwrap_or_default();
+    let bound = WaitBound::at(clock::now() + timeout);
+    let calls: Vec<_> = held.iter().map(|(lock, _)| lock.client().call("release", lock.base_path(), bound)).collect();
+    // A listener of the caller's is dropped there.
+    let let_go = |(lock, held): &(&LockInternals, Arc<HeldNode>)| catch_unwind(AssertUnwindSafe(|| lock.let_go(held)));
+    let begun: Vec<_> = held.iter().map(let_go).collect();
+    let is_to_go = |begun: &thread::Result<Result<(), Released>>| matches!(begun, Ok(Ok(())));
+    // What is lost takes no request, and waits for no connection.
+    let session = calls.first().filter(|_| begun.iter().any(is_to_go)).and_then(|call| call.session().ok());
+    let goes = |held: &HeldNode| session.as_ref().is_some_and(|session| Arc::ptr_eq(session, held.session()));
+    let of_batch = held.iter().zip(&begun).filter(|((_, held), begun)| is_to_go(begun) && goes(held));
+    let deletes: Vec<_> = of_batch.map(|((_, held), _)| deletion_of(held.path())).collect();
+    let limit = held.first().map_or(0, |(lock, _)| lock.client().core.transaction_limit());
+    let sent = session.as_ref().map(|session| submit_together(session, deletes, Vec::new(), limit).0);
+    let (mut sent, is_asked) = (sent.into_iter().flatten(), Cell::new(false));
+    let mut finish = |call: &Call<'_>, lock: &LockInternals, held: &HeldNode| {
+        let delete = if goes(held) { sent.next() } else { None };
+        lock.finish(call, held, delete.map_or_else(|| lock.delete(call, held), Ok), Some(&is_asked))
+    };
+    let each = calls.iter().zip(held).zip(begun);
+    each.map(|((call, (lock, held)), begun)| Ok(begun?.map_or_else(|over| over, |()| finish(call, lock, held))))
+        .collect()
 }
 
 /// The head of a queue: only the contender that has it may wait for something else. Dropping it gives it up without

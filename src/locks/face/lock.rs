@@ -6,6 +6,7 @@ use crate::{
     base::panics::caught,
     error::{Error, Result},
     locks::{
+        acquire::batch::Batched,
         face::guard::OfThread,
         holds::hold::{Hold, note_panic},
         options::acquire::AcquireOptions,
@@ -151,6 +152,12 @@ pub trait InterProcessLock: Send + Sync {
     /// Defaults to none, for a lock that does not know.
     fn holds(&self) -> Vec<Hold> {
         Vec::new()
+    }
+
+    /// The lock as a multi lock needs it that sends for several at once; `None`: it goes by itself.
+    #[doc(hidden)]
+    fn batched(&self) -> Option<&dyn Batched> {
+        None
     }
 }
 

@@ -217,9 +217,10 @@ macro_rules! lock_methods {
 /// The methods of a lock whose holds are counted by [`Owners`](crate::locks::acquire::owners::Owners).
 ///
 /// The lock brings `enter(&AcquireOptions) -> Result<Option<Arc<HeldNode>>>`, `keep(Arc<HeldNode>)`,
-/// `guard(Arc<HeldNode>)`, `hold() -> Option<Hold>`, and `parts()`: the internals, and the owners.
+/// `guard(Arc<HeldNode>)`, `hold() -> Option<Hold>`, and `parts()`: the internals, and the owners. In braces may follow other
+/// methods of the trait.
 macro_rules! owned_lock_methods {
-    ($lock:ident, $guard:ident, $(#[$acquire:meta])*) => {
+    ($lock:ident, $guard:ident, $(#[$acquire:meta])* $({ $($of_trait:item)* })?) => {
         $crate::locks::face::methods::lock_methods! { $lock, $guard, $(#[$acquire])* {
             fn path(&self) -> Option<&str> {
                 Some(self.parts().0.base_path())
@@ -228,6 +229,8 @@ macro_rules! owned_lock_methods {
             fn holds(&self) -> Vec<$crate::locks::holds::hold::Hold> {
                 self.hold().into_iter().collect()
             }
+
+            $($($of_trait)*)?
         } }
 
         impl $lock {
@@ -261,11 +264,15 @@ macro_rules! owned_lock_methods {
 
 /// The methods of a lock that belongs to the thread that acquired it.
 ///
-/// The lock brings `parts() -> (&Arc<LockInternals>, &Arc<Owners>)` and `enter(&AcquireOptions) ->
-/// Result<Option<Arc<HeldNode>>>`.
+/// The lock brings `parts() -> (&Arc<LockInternals>, &Arc<Owners>)`, `enter(&AcquireOptions) ->
+/// Result<Option<Arc<HeldNode>>>`, and `inner() -> &InterProcessMutex`, which does the work.
 macro_rules! thread_lock_methods {
     ($lock:ident, $(#[$acquire:meta])*) => {
-        $crate::locks::face::methods::owned_lock_methods! { $lock, LockGuard, $(#[$acquire])* }
+        $crate::locks::face::methods::owned_lock_methods! { $lock, LockGuard, $(#[$acquire])* {
+            fn batched(&self) -> Option<&dyn $crate::locks::acquire::batch::Batched> {
+                Some(self.inner())
+            }
+        } }
 
         impl $lock {
             /// Whether the calling thread holds the lock through this object.
@@ -316,6 +323,10 @@ macro_rules! mutex_lock_methods {
                 options: &$crate::locks::options::acquire::AcquireOptions,
             ) -> $crate::error::Result<Option<std::sync::Arc<$crate::framework::held::node::HeldNode>>> {
                 self.mutex.enter(options)
+            }
+
+            fn inner(&self) -> &InterProcessMutex {
+                &self.mutex
             }
         }
     };

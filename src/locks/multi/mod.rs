@@ -19,7 +19,12 @@ use crate::{
         held::certainty::{Certainty, Needs},
     },
     locks::{
-        acquire::last_look::last_look,
+        acquire::{
+            batch::{Batch, Batched},
+            internals::LockInternals,
+            last_look::last_look,
+            owners::Owners,
+        },
         face::{guard::OfThread, lock::InterProcessLock, methods::lock_methods},
         holds::{
             deadline::Deadline,
@@ -42,6 +47,12 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 /// Made from paths, it acquires them in sorted order, whatever the order given, so that two multi locks over
 /// overlapping paths cannot wait for each other. Made from locks, it keeps the order given: then all users of
 /// overlapping sets have to agree on one.
+///
+/// Where nobody else wants them, mutexes, read locks and write locks of one client are acquired in one round trip, and
+/// released in one, however many they are: their creates go as one transaction, and so do their deletes. Such locks have
+/// the same fencing token, each in its own directory. If somebody is in front in one of the queues, the contenders behind that
+/// one leave theirs before it waits, so others never wait for a lock that is not held; and the client's next few
+/// acquires of several locks go one by one. A mere try, and one with [`max_queue`](AcquireOptions::max_queue), always does.
 ///
 /// One deadline bounds all. If one lock fails, those acquired before it are released, the last one first and in the
 /// background: the call does not wait for that. It is re-entrant where its locks are.
@@ -185,12 +196,18 @@ impl InterProcessMultiLock {
         let mut each = AcquireOptions { interrupt: Some(interrupt.clone()), self_fence: None, ..options.clone() };
         let (sender, limits) = unbounded();
         each.limits.get_or_insert(sender);
+        let batch = Batch::new(self.locks.first().and_then(|first| first.batched()), options);
         let mut taken = Members { multi: self.clone(), holds: Vec::new(), ends: Vec::new(), since: None };
         for (index, lock) in self.locks.iter().enumerate() {
             if options.is_over() {
                 return self.time_is_up(options, name_of(&**lock, index));
             }
-            match lock.acquire_holds(&each) {
+            batch.send(self.locks.iter().skip(index).map(|lock| lock.batched()), Wait::of(&each));
+            let acquired = match lock.batched() {
+                Some(lock) => lock.enter_batched(&each, &batch),
+                None => lock.acquire_holds(&each),
+            };
+            match acquired {
                 Ok(Some(holds)) => taken.add(holds, &on_loss),
                 Ok(None) => {
                     return self.time_is_up(options, lock.waited_for().unwrap_or_else(|| name_of(&**lock, index)));
@@ -272,15 +289,26 @@ impl InterProcessMultiLock {
     fn give_back(&self, named: &[Hold]) -> Result<()> {
         let mut errors: Vec<Error> = Vec::new();
         let mut panicked: Option<Box<dyn Any + Send>> = None;
-        for (index, lock) in self.locks.iter().enumerate().rev() {
-            let release = || if named.is_empty() { lock.release() } else { lock.release_holds(named) };
-            match catch_unwind(AssertUnwindSafe(release)) {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    log::debug!("releasing {}: {error}", name_of(&**lock, index));
-                    errors.push(naming(&**lock, index, error));
+        let locks: Vec<_> = self.locks.iter().enumerate().rev().collect();
+        for run in locks.chunk_by(|(_, one), (_, next)| are_of_one_client(&***one, &***next)) {
+            let batched = run.iter().filter_map(|(_, lock)| lock.batched()).map(Batched::of_batch);
+            let batched: Vec<(&LockInternals, &Owners)> = batched.map(|(lock, owners)| (&**lock, &**owners)).collect();
+            let release = |lock: &Arc<dyn InterProcessLock>| {
+                if named.is_empty() { lock.release() } else { lock.release_holds(named) }
+            };
+            let results = match run {
+                [_, _, ..] => Owners::release_together(&batched, named),
+                _ => run.iter().map(|(_, lock)| catch_unwind(AssertUnwindSafe(|| release(lock)))).collect(),
+            };
+            for ((index, lock), result) in run.iter().zip(results) {
+                match result {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => {
+                        log::debug!("releasing {}: {error}", name_of(&***lock, *index));
+                        errors.push(naming(&***lock, *index, error));
+                    }
+                    Err(panic) => panicked = panicked.or(Some(panic)),
                 }
-                Err(panic) => panicked = panicked.or(Some(panic)),
             }
         }
         if let Some(panic) = panicked {
@@ -371,6 +399,12 @@ impl Drop for Members {
     }
 }
 
+/// Whether two locks are released in one transaction.
+fn are_of_one_client(one: &dyn InterProcessLock, next: &dyn InterProcessLock) -> bool {
+    let core = |lock: &dyn InterProcessLock| lock.batched().map(|lock| lock.of_batch().0.client().core.clone());
+    core(one).zip(core(next)).is_some_and(|(one, next)| Arc::ptr_eq(&one, &next))
+}
+
 fn name_of(lock: &dyn InterProcessLock, index: usize) -> String {
     lock.path().map_or_else(|| format!("lock {index} of a multi lock"), str::to_owned)
 }
@@ -423,8 +457,9 @@ pub struct MultiLockGuard {
 }
 
 impl MultiLockGuard {
-    /// Releases all locks and reports how that went: one round trip for each, the last one first. While the connection
-    /// is gone, at most the session timeout for each.
+    /// Releases all locks and reports how that went: the last one first, neighbours that are mutexes, read locks or write
+    /// locks of one client in one round trip. While the connection is gone, at most the session timeout for these, and for
+    /// each other one.
     ///
     /// # Errors
     /// As [`InterProcessMultiLock::release`].
@@ -486,6 +521,9 @@ impl fmt::Debug for MultiLockGuard {
     }
 }
 
+#[cfg(test)]
+#[allow(clippy::indexing_slicing, reason = "of its own numbers")]
+mod model;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;

@@ -293,7 +293,7 @@ impl InterProcessSemaphoreV2 {
         let io = wait.io(self.client().core.config.connection_timeout);
         let in_queue = wait.options.of_queue();
         loop {
-            let Some(held) = self.locks.attempt_lock(Wait { options: &in_queue, ..wait }, None)? else {
+            let Some(held) = self.locks.attempt_lock(Wait { options: &in_queue, ..wait }, None, None)? else {
                 return Ok(None);
             };
             let head = QueueHead { queue: &self.locks, held: held.clone() };

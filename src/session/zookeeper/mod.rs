@@ -41,7 +41,7 @@ use worker::{Source, Worker};
 /// | no `create2` | the stat comes from an `exists` behind the `create` |
 /// | `CreateMode::Container` makes a plain znode; no TTL | containers are made as persistent znodes, which stay; TTL modes fail with `Unimplemented` |
 /// | no `sync` | a write to a znode of the session's own stands in for it, also as the heartbeat |
-/// | no `multi`, no `getEphemerals`, no `whoAmI` | they fail with `Unimplemented`, and so does each acquire of an [`InterProcessUnfairMutex`](crate::InterProcessUnfairMutex) |
+/// | no `multi`, no `getEphemerals`, no `whoAmI` | they fail with `Unimplemented`, and so does each acquire of an [`InterProcessUnfairMutex`](crate::InterProcessUnfairMutex); a multi lock acquires and releases its members one by one |
 /// | watches are not set again after a reconnect | after one each watch reports a change of the data, or of the children, and is used up, whether there was one or not |
 /// | no limit for the size of a request or a reply | [`max_frame_size`](crate::Builder::max_frame_size) is without effect: a request larger than the server takes ends the connection, at each attempt again, which puts the locks in doubt, and fails with `ConnectionLoss` |
 /// | `remove_watches` keeps what it should remove | it is not used: a watch given up stays at the server until the znode changes |

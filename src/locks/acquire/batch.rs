@@ -1,0 +1,202 @@
+//! The creates of several contenders of one thread, sent as one transaction. Each contender receives its own answers as if
+//! it had been alone.
+
+use std::{
+    cell::{Cell, RefCell},
+    fmt,
+    sync::{Arc, atomic::Ordering},
+};
+
+use crate::{
+    base::{
+        clock,
+        collections::HashSet,
+        paths::{ServerPath, name_of},
+    },
+    error::{Meaning, Result},
+    framework::{client::call::Call, znodes::create::protection},
+    locks::{
+        acquire::{internals::LockInternals, owners::Owners},
+        holds::hold::Hold,
+        options::acquire::{AcquireOptions, Wait},
+        recipe::spec::{Leftover, Node},
+    },
+    proto::{request::Request, response::Response},
+    session::{
+        api::{Session, SessionError},
+        wait::{
+            deadline::WaitBound,
+            pending::{Pending, Stopped, Watch, submit_together},
+        },
+    },
+};
+
+/// How many acquires of a client's multi locks go one by one after one has met others: what goes as one transaction then
+/// has to be withdrawn, and those who came behind it have waited for nothing.
+const ALONE: u32 = 8;
+
+/// A lock whose creates can go as one transaction with those of others.
+#[allow(unreachable_pub, reason = "a hidden method of a public trait names it")]
+pub trait Batched {
+    fn of_batch(&self) -> (&Arc<LockInternals>, &Arc<Owners>);
+
+    /// Whether the calling thread's next acquire begins with a create and a list, and waits for nobody but those in front.
+    fn is_plain(&self) -> bool;
+
+    /// Acquires the lock by what the batch has sent for it, if there is anything.
+    fn enter_batched(&self, options: &AcquireOptions, batch: &Batch) -> Result<Option<Vec<Hold>>>;
+}
+
+/// The contenders of one acquire whose creates went as one transaction, until each of them takes its own answers. Dropping
+/// it withdraws the others.
+#[allow(unreachable_pub, reason = "as above")]
+pub struct Batch {
+    shares: RefCell<Vec<Share>>,
+    /// Whether more may go together.
+    is_open: Cell<bool>,
+    /// Whether the retry policy was asked about the last transaction, whose replies were lost.
+    is_lost: Cell<bool>,
+}
+
+/// One contender's part.
+struct Share {
+    lock: Arc<LockInternals>,
+    session: Arc<dyn Session>,
+    /// The connection over which the requests went, or an earlier one.
+    connection: u64,
+    unique: String,
+    path: ServerPath,
+    /// The replies to come: to the create and to the list. None once the contender has them.
+    sent: Vec<(Pending, Option<Watch>)>,
+}
+
+impl Batch {
+    /// Makes the batch of an acquire that begins with this lock. Where the last ones have met others, all go one by one; so they
+    /// do where an acquire looks before it writes.
+    pub(in crate::locks) fn new(first: Option<&dyn Batched>, options: &AcquireOptions) -> Batch {
+        let is_alone = |first: &dyn Batched| {
+            let left = &first.of_batch().0.client().core.one_by_one;
+            left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err()
+        };
+        let writes_first = !options.is_mere_try() && options.max_ahead.is_none();
+        Batch {
+            shares: RefCell::default(),
+            is_open: Cell::new(writes_first && first.is_some_and(is_alone)),
+            is_lost: Cell::new(false),
+        }
+    }
+
+    /// Sends the creates of the first of these locks as one transaction, and their lists behind: up to the first lock that
+    /// has to go by itself. Sends nothing if that leaves one, if there is no connection, or if some of the batch are left.
+    ///
+    /// Two znodes of one directory never go together, as their tokens would be the same.
+    pub(in crate::locks) fn send<'a>(&self, locks: impl Iterator<Item = Option<&'a dyn Batched>>, wait: Wait<'_>) {
+        if !self.is_open.get() || !self.shares.borrow().is_empty() {
+            return;
+        }
+        let (mut run, mut directories): (Vec<&Arc<LockInternals>>, HashSet<&ServerPath>) = Default::default();
+        let plain = |lock: Option<&'a dyn Batched>| lock.filter(|lock| lock.is_plain()).map(|lock| lock.of_batch().0);
+        for lock in locks.map_while(plain) {
+            let is_of_client = run.first().is_none_or(|first| Arc::ptr_eq(&first.client().core, &lock.client().core));
+            if !is_of_client || !directories.insert(lock.directory()) {
+                break;
+            }
+            run.push(lock);
+        }
+        let [first, _, ..] = run[..] else { return };
+        let core = &first.client().core;
+        let Some(session) = core.current_session() else { return };
+        let connection = session.connection();
+        let is_refused = wait.options.check_validity(session.timeout()).is_err();
+        if connection == 0 || is_refused || wait.bound.is_over().is_some() {
+            return;
+        }
+        let (mut shares, mut creates, mut lists) = (Vec::new(), Vec::new(), Vec::new());
+        for lock in run {
+            let (unique, spec) = (protection(false), lock.spec(wait));
+            let path = lock.child(&[&unique, &*spec.name].concat());
+            let acl = lock.client().leaf_acl(&path);
+            creates.push(Request::Create { path: path.as_str().to_owned(), data: spec.data, acl, mode: spec.mode });
+            lists.push(Request::GetChildren { path: spec.directory, watch: false, with_stat: false });
+            let (lock, session) = (lock.clone(), session.clone());
+            shares.push(Share { lock, session, connection, unique, path, sent: Vec::new() });
+        }
+        let (created, listed) = submit_together(&session, creates, lists, core.transaction_limit());
+        for (share, (create, list)) in shares.iter_mut().zip(created.into_iter().zip(listed)) {
+            share.sent = vec![(create, None), (list, None)];
+        }
+        self.is_lost.set(false);
+        self.shares.borrow_mut().extend(shares);
+    }
+
+    /// The prefix of the znode that was sent for this lock in this session, if any was.
+    pub(super) fn unique(&self, lock: &LockInternals, session: Option<&Arc<dyn Session>>) -> Option<String> {
+        let shares = self.shares.borrow();
+        let is_its = |share: &&Share| {
+            std::ptr::eq(&*share.lock, lock) && session.is_some_and(|of| Arc::ptr_eq(of, &share.session))
+        };
+        shares.iter().find(is_its).map(|share| share.unique.clone())
+    }
+
+    /// Takes the replies out that are on their way to the contender that asks for this create. The first one waits for the
+    /// replies to all, so that its thread is woken once.
+    pub(super) fn take(&self, create: &Request, call: &Call<'_>) -> Option<Vec<(Pending, Option<Watch>)>> {
+        let mut shares = self.shares.borrow_mut();
+        let index = shares.iter().position(|share| share.path.as_str() == create.path())?;
+        if let Some(last) = shares.last_mut() {
+            call.await_last(&mut last.sent);
+        }
+        let mut share = shares.remove(index);
+        let mut sent = std::mem::take(&mut share.sent);
+        if share.session.connection() != share.connection {
+            // The contender would take the list for one that came over its own connection.
+            sent.truncate(1);
+        }
+        Some(sent)
+    }
+
+    /// Notes that the replies were lost. `true`: the retry policy was asked about that already.
+    pub(super) fn lost(&self) -> bool {
+        self.is_lost.replace(true)
+    }
+
+    /// Withdraws all that is left, as a contender in front has met others: nobody waits while it stands in a later queue,
+    /// or two that take the same locks, one of them one after the other, would wait for each other.
+    pub(super) fn met_others(&self, lock: &LockInternals) {
+        lock.client().core.one_by_one.store(ALONE, Ordering::Relaxed);
+        drop(self.shares.take());
+    }
+
+    /// Ends the batch, as a transaction has failed as a whole: the locks go one by one, and the one that failed is named.
+    pub(super) fn failed(&self, lock: &LockInternals) {
+        self.is_open.set(false);
+        self.met_others(lock);
+    }
+}
+
+impl Drop for Share {
+    /// Takes a znode out of the queue whose contender has not begun.
+    fn drop(&mut self) {
+        let Some((create, _)) = std::mem::take(&mut self.sent).into_iter().next() else { return };
+        let leftover = match create.wait(WaitBound::at(clock::now())) {
+            Ok(Ok(Response::Created { path, czxid })) => {
+                Leftover::Node(Node { name: name_of(&path).to_owned(), czxid })
+            }
+            // It was not carried out.
+            Ok(Err(SessionError::Server(code)))
+                if !matches!(code.meaning(), Meaning::Unknown | Meaning::SessionGone) =>
+            {
+                return;
+            }
+            Err(Stopped { sent: false, .. }) => return,
+            Ok(_) | Err(_) => Leftover::Doubt(std::mem::take(&mut self.unique)),
+        };
+        self.lock.clean_up(&self.session, leftover);
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Batch").field(&self.shares.borrow().len()).finish()
+    }
+}
