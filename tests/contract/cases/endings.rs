@@ -245,5 +245,6 @@ fn await_another_try(refused: &InjectedFault) -> Result<(), String> {
 }
 
 fn refuse_deletes(proxy: &FaultProxy, code: i32) -> InjectedFault {
-    proxy.inject(RequestMatch::op(op::DELETE).times(u64::MAX), Fault::Refuse(code))
+    // A multi lock's deletes go as one transaction first.
+    proxy.inject(RequestMatch::ops([op::DELETE, op::MULTI]).times(u64::MAX), Fault::Refuse(code))
 }
