@@ -48,6 +48,12 @@ pub fn lines(results: &Results) -> Vec<Line> {
         let (of, to) = ((workload.as_str(), CuratorLocks, 1), (workload.as_str(), Curator, 1));
         ratio(&format!("{lock} cycle / Curator"), of, to, &format!("<= {limit}"), limit);
     }
+    let multi = "uncontended_multi";
+    ratio("multi lock of 2 / uncontended mutex cycle", ours(multi, 2), ours(mutex, 1), "<= 1.3", 1.3);
+    for (n, limit) in [(10, 6.0), (50, 15.0)] {
+        let what = format!("multi lock of {n} / Curator");
+        ratio(&what, ours(multi, n), (multi, Curator, n), &format!("<= 1/{limit}"), 1.0 / limit);
+    }
     let many = "many_paths";
     let throughput = "1,000 paths, 32 threads, throughput: ";
     ratio(&format!("{throughput}bare socket / ours"), ours(many, 32), (many, BareSocket, 32), "<= 1/0.85", 1.0 / 0.85);

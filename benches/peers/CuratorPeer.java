@@ -113,6 +113,13 @@ public final class CuratorPeer {
     }
 
     private static InterProcessLock lock(CuratorFramework client, String kind, String path) {
+        if (kind.startsWith("multi-")) {
+            List<String> paths = new ArrayList<>();
+            for (int k = 0; k < Integer.parseInt(kind.substring("multi-".length())); k++) {
+                paths.add(path + "-" + (char) ('a' + k / 26) + (char) ('a' + k % 26));
+            }
+            return new InterProcessMultiLock(client, paths);
+        }
         switch (kind) {
             case "mutex":
                 return new InterProcessMutex(client, path);
@@ -122,8 +129,6 @@ public final class CuratorPeer {
                 return new InterProcessReadWriteLock(client, path).writeLock();
             case "semaphore_mutex":
                 return new InterProcessSemaphoreMutex(client, path);
-            case "multi":
-                return new InterProcessMultiLock(client, List.of(path + "-a", path + "-b"));
             default:
                 throw new UnsupportedOperationException(kind);
         }

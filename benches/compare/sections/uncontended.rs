@@ -31,16 +31,18 @@ const UNFAIR: [Turn; 2] = {
 const SAME_AS_UNFAIR: [Turn; 1] = [("unfair", "uncontended_unfair_same_requests", Kind::BareSocket)];
 
 /// Which sides have which other lock.
-const OTHERS: [(&str, &str, &[Kind]); 5] = {
+const OTHERS: [(&str, &str, &[Kind]); 4] = {
     use Kind::{BareSocket, Curator, CuratorLocks, Kazoo};
     [
         ("read", "uncontended_read", &[CuratorLocks, BareSocket, Curator, Kazoo]),
         ("write", "uncontended_write", &[CuratorLocks, BareSocket, Curator, Kazoo]),
         ("semaphore", "uncontended_semaphore", &[CuratorLocks, BareSocket, Curator, Kazoo]),
         ("semaphore_mutex", "uncontended_semaphore_mutex", &[CuratorLocks, BareSocket, Curator]),
-        ("multi", "uncontended_multi", &[CuratorLocks, Curator]),
     ]
 };
+
+/// Several locks at once, and how many.
+const MULTI: [(&str, usize); 3] = [("multi-2", 2), ("multi-10", 10), ("multi-50", 50)];
 
 const SLICE: usize = 50;
 
@@ -50,6 +52,10 @@ pub fn measure(run: &mut Run) -> Outcome<()> {
     cycles(run, &SAME_AS_UNFAIR, 24)?;
     for other in OTHERS {
         cycles(run, &turns(other), 24)?;
+    }
+    for (lock, n) in MULTI {
+        let sides = &[Kind::CuratorLocks, Kind::BareSocket, Kind::Curator];
+        cycles_of(run, &turns((lock, "uncontended_multi", sides)), n, 24)?;
     }
     print(run);
     Ok(())
@@ -69,12 +75,17 @@ fn turns((lock, workload, sides): (&'static str, &'static str, &[Kind])) -> Vec<
 
 fn print(run: &mut Run) {
     let in_turns = MUTEX.iter().chain(&UNFAIR).chain(&SAME_AS_UNFAIR).map(|(_, workload, _)| *workload);
-    let mut workloads: Vec<_> = in_turns.chain(OTHERS.map(|(_, workload, _)| workload)).collect();
+    let others = OTHERS.iter().map(|(_, workload, _)| *workload).chain(["uncontended_multi"]);
+    let mut workloads: Vec<_> = in_turns.chain(others).collect();
     workloads.dedup();
     run.print("Uncontended cycles", &workloads);
 }
 
 fn cycles(run: &mut Run, turns: &[Turn], rounds: usize) -> Outcome<()> {
+    cycles_of(run, turns, 1, rounds)
+}
+
+fn cycles_of(run: &mut Run, turns: &[Turn], n: usize, rounds: usize) -> Outcome<()> {
     let mut times = vec![Vec::new(); turns.len()];
     // The first round makes directories, and connections for those that have none.
     for round in 0..=run.rounds(rounds) {
@@ -86,7 +97,7 @@ fn cycles(run: &mut Run, turns: &[Turn], rounds: usize) -> Outcome<()> {
         }
     }
     for ((_, workload, side), times) in turns.iter().zip(times) {
-        run.book(workload, *side, 1, times.clone(), times);
+        run.book(workload, *side, n, times.clone(), times);
     }
     Ok(())
 }

@@ -151,6 +151,19 @@ impl Socket {
         }
     }
 
+    /// Creates in all directories in one transaction and lists them in one write, as a multi lock does.
+    fn enter_all(&mut self, directories: &[String]) -> Outcome<Vec<String>> {
+        self.put(Request::Multi(directories.iter().map(|directory| contender(directory, "lock-")).collect()));
+        directories.iter().for_each(|directory| self.put(list(directory)));
+        self.flush()?;
+        let Response::Multi(results) = self.reply()? else { return Err("not the reply to a transaction".into()) };
+        directories.iter().try_for_each(|_| self.reply().map(drop))?;
+        results
+            .into_iter()
+            .map(|result| created(result.map_err(|code| format!("in a transaction: {code:?}"))?))
+            .collect()
+    }
+
     pub fn leave(&mut self, path: String) -> Outcome<()> {
         self.ask(delete(path)).map(drop)
     }
@@ -158,6 +171,12 @@ impl Socket {
 
 fn create(path: String, data: Vec<u8>, mode: CreateMode) -> Request {
     Request::Create { path, data, acl: Acl::open_unsafe(), mode }
+}
+
+/// The paths of a multi lock of this kind, `multi-10` for instance.
+pub fn several(kind: &str, path: &str) -> Option<Vec<String>> {
+    let count: u8 = kind.strip_prefix("multi-")?.parse().ok()?;
+    Some((0..count).map(|k| format!("{path}-{}{}", char::from(b'a' + k / 26), char::from(b'a' + k % 26))).collect())
 }
 
 /// As long as the name of a contender's znode.
@@ -261,6 +280,16 @@ impl Side for BareSocket {
 }
 
 fn cycles(socket: &mut Socket, kind: &str, path: &str, count: usize) -> Outcome<Vec<u64>> {
+    if let Some(directories) = several(kind, path) {
+        directories.iter().try_for_each(|directory| socket.make_directory(directory))?;
+        let mut cycle = || {
+            let begin = now()?;
+            let nodes = socket.enter_all(&directories)?;
+            socket.ask(Request::Multi(nodes.into_iter().map(delete).collect()))?;
+            Ok(now()? - begin)
+        };
+        return (0..count).map(|_| cycle()).collect();
+    }
     let name = match kind {
         "mutex" | "mutex_in_turn" | "mutex_unlisted" => "lock-",
         "unfair" | "create_and_delete" => "lock",

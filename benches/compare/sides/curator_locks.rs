@@ -14,6 +14,7 @@ use curator_locks::{
 use parking_lot::Mutex;
 
 use super::{
+    bare_socket::several,
     side::{LEASES, Outcome, Side, now, unknown},
     threaded::{Library, Lock, Threaded},
 };
@@ -60,7 +61,6 @@ impl Library for CuratorLocks {
             }
             "semaphore_mutex" => plain(InterProcessSemaphoreMutex::new(client, path)?),
             "unfair" => plain(InterProcessUnfairMutex::new(client, path)?),
-            "multi" => plain(InterProcessMultiLock::new(client, [format!("{path}-a"), format!("{path}-b")])?),
             "cached_read" => {
                 let lock = InterProcessReadWriteLock::new(client, path)?.with_caching(Caching::new());
                 Arc::new(Half { lock, is_write: false })
@@ -71,7 +71,10 @@ impl Library for CuratorLocks {
                 let semaphore = InterProcessSemaphoreV2::new(client, path, LEASES)?;
                 Arc::new(Semaphore { semaphore, leases: Mutex::default() })
             }
-            _ => return Err(unknown(&[kind])),
+            _ => match several(kind, path) {
+                Some(paths) => plain(InterProcessMultiLock::new(client, paths)?),
+                None => return Err(unknown(&[kind])),
+            },
         })
     }
 
