@@ -32,6 +32,7 @@ use crate::{
     },
     session::{
         api::{Session, SessionConfig, SessionFactory},
+        dialect::Dialect,
         wait::{
             cancel::CancelToken,
             deadline::{WaitBound, WaitEnd},
@@ -252,8 +253,13 @@ impl CuratorFramework {
 const LARGEST_TRANSACTION: usize = 128 * 1024;
 
 impl Core {
-    /// How large a transaction of several locks' requests may be. Its reply is no larger.
-    pub(crate) fn transaction_limit(&self) -> usize {
+    /// How large a transaction of several locks' requests may be: 0 where they go back to back instead. Its reply is no larger.
+    ///
+    /// ZooKeeper 3.4 before 3.4.6 loses track of what is under way once a transaction fails (ZOOKEEPER-1624).
+    pub(crate) fn transaction_limit(&self, session: &Arc<dyn Session>) -> usize {
+        if session.dialect() == Some(Dialect::ZooKeeper34) {
+            return 0;
+        }
         LARGEST_TRANSACTION.min(self.session.max_frame_size).min(self.session.max_request_size)
     }
 

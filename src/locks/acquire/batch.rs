@@ -5,6 +5,7 @@ use std::{
     cell::{Cell, RefCell},
     fmt,
     sync::{Arc, atomic::Ordering},
+    time::Instant,
 };
 
 use crate::{
@@ -54,8 +55,8 @@ pub struct Batch {
     shares: RefCell<Vec<Share>>,
     /// Whether more may go together.
     is_open: Cell<bool>,
-    /// Whether the retry policy was asked about the last transaction, whose replies were lost.
-    is_lost: Cell<bool>,
+    /// When the last transaction was sent, unless some of it were withdrawn.
+    sent: Cell<Option<Instant>>,
 }
 
 /// One contender's part.
@@ -78,11 +79,12 @@ impl Batch {
             let left = &first.of_batch().0.client().core.one_by_one;
             left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err()
         };
-        let writes_first = !options.is_mere_try() && options.max_ahead.is_none();
+        let looks_first = |first: &dyn Batched| first.of_batch().0.client().core.config.refuse_mixed_kinds;
+        let writes_first = !options.is_mere_try() && options.max_ahead.is_none() && !first.is_some_and(looks_first);
         Batch {
             shares: RefCell::default(),
             is_open: Cell::new(writes_first && first.is_some_and(is_alone)),
-            is_lost: Cell::new(false),
+            sent: Cell::default(),
         }
     }
 
@@ -121,11 +123,11 @@ impl Batch {
             let (lock, session) = (lock.clone(), session.clone());
             shares.push(Share { lock, session, connection, unique, path, sent: Vec::new() });
         }
-        let (created, listed) = submit_together(&session, creates, lists, core.transaction_limit());
+        self.sent.set(Some(clock::now()));
+        let (created, listed) = submit_together(&session, creates, lists, core.transaction_limit(&session));
         for (share, (create, list)) in shares.iter_mut().zip(created.into_iter().zip(listed)) {
             share.sent = vec![(create, None), (list, None)];
         }
-        self.is_lost.set(false);
         self.shares.borrow_mut().extend(shares);
     }
 
@@ -139,38 +141,41 @@ impl Batch {
     }
 
     /// Takes the replies out that are on their way to the contender that asks for this create. The first one waits for the
-    /// replies to all, so that its thread is woken once.
-    pub(super) fn take(&self, create: &Request, call: &Call<'_>) -> Option<Vec<(Pending, Option<Watch>)>> {
+    /// replies to all, so that its thread is woken once. Says whether the connection is still the one over which they came.
+    pub(super) fn take(&self, create: &Request, call: &Call<'_>) -> Option<(Vec<(Pending, Option<Watch>)>, bool)> {
         let mut shares = self.shares.borrow_mut();
         let index = shares.iter().position(|share| share.path.as_str() == create.path())?;
         if let Some(last) = shares.last_mut() {
             call.await_last(&mut last.sent);
         }
         let mut share = shares.remove(index);
-        let mut sent = std::mem::take(&mut share.sent);
-        if share.session.connection() != share.connection {
-            // The contender would take the list for one that came over its own connection.
-            sent.truncate(1);
-        }
-        Some(sent)
+        // The contender would take a list for one that came over its own connection.
+        Some((std::mem::take(&mut share.sent), share.session.connection() == share.connection))
     }
 
-    /// Notes that the replies were lost. `true`: the retry policy was asked about that already.
-    pub(super) fn lost(&self) -> bool {
-        self.is_lost.replace(true)
+    /// When the requests went that no contender has asked about again.
+    pub(in crate::locks) fn sent(&self) -> Option<Instant> {
+        self.sent.get()
     }
 
-    /// Withdraws all that is left, as a contender in front has met others: nobody waits while it stands in a later queue,
-    /// or two that take the same locks, one of them one after the other, would wait for each other.
+    /// Withdraws all that is left, as a contender in front is not granted by what was sent for it. Nobody waits while it stands
+    /// in a later queue, or two that take the same locks, one of them one after the other, would wait for each other; and
+    /// nobody is granted a lock by a list from before a wait.
+    pub(super) fn withdraw(&self) {
+        self.sent.set(None);
+        drop(self.shares.take());
+    }
+
+    /// Notes that others stand in the way: the next acquires go one by one.
     pub(super) fn met_others(&self, lock: &LockInternals) {
         lock.client().core.one_by_one.store(ALONE, Ordering::Relaxed);
-        drop(self.shares.take());
     }
 
     /// Ends the batch, as a transaction has failed as a whole: the locks go one by one, and the one that failed is named.
     pub(super) fn failed(&self, lock: &LockInternals) {
         self.is_open.set(false);
         self.met_others(lock);
+        self.withdraw();
     }
 }
 

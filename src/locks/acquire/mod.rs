@@ -157,22 +157,8 @@ impl<'a> Acquire<'a> {
             wake
         });
         let (acquire, call, sent) = (&self, &call, clock::now());
-        let (retries, gone, may_go_on, has_made_directory, granted) = (0, 0, false, false, Vec::new());
-        Run {
-            acquire,
-            call,
-            io,
-            contention,
-            queue_head,
-            since,
-            retries,
-            gone,
-            may_go_on,
-            has_made_directory,
-            sent,
-            granted,
-        }
-        .run()
+        let (retries, gone, has_made_directory, granted) = (0, 0, false, Vec::new());
+        Run { acquire, call, io, contention, queue_head, since, retries, gone, has_made_directory, sent, granted }.run()
     }
 
     /// Returns a new contender, or the one that this thread takes over.
@@ -201,8 +187,6 @@ struct Run<'a> {
     /// How often the retry policy was asked about a lost connection, and about a znode that was gone, since the last wait.
     retries: u32,
     gone: u32,
-    /// Whether the retry policy was asked about what failed, by another contender of the batch.
-    may_go_on: bool,
     has_made_directory: bool,
     /// When the last requests were sent.
     sent: Instant,
@@ -228,12 +212,17 @@ impl<'a> Run<'a> {
     }
 
     fn step(&mut self, input: Input<Error>) -> Do<Error> {
+        let begins = matches!(input, Input::Begin | Input::Connected);
         let next = self.contention.step(self.acquire, input);
         if let Some(delegate) = self.acquire.delegate.filter(|_| self.contention.contender.stands()) {
             delegate.created();
         }
-        if let Some(batch) = self.acquire.batch.filter(|_| self.contention.contender.has_waited) {
-            batch.met_others(self.acquire.lock);
+        let goes_on = begins || matches!(next, Do::Hold | Do::End(End::Granted));
+        if let Some(batch) = self.acquire.batch.filter(|_| !goes_on) {
+            batch.withdraw();
+            if self.contention.contender.has_waited {
+                batch.met_others(self.acquire.lock);
+            }
         }
         if let Some(on_step) = self.acquire.on_step {
             let node = self.contention.contender.nodes.last().map(|node| self.acquire.lock.child(&node.name));
@@ -330,17 +319,22 @@ impl<'a> Run<'a> {
     /// Receives the answers to what was sent with a batch. `None`: nothing was, or its transaction has failed as a whole,
     /// whichever of its contenders is to blame.
     fn answers_of(&mut self, batch: &Batch, asked: &[(Request, Option<WatchId>)]) -> Option<Vec<Answer>> {
-        let mut sent = batch.take(&asked.first()?.0, self.call)?;
+        let taken = batch.take(&asked.first()?.0, self.call);
+        let Some((mut sent, is_same)) = taken else {
+            batch.withdraw();
+            return None;
+        };
         sent.truncate(asked.len());
-        self.sent = clock::now();
+        self.sent = batch.sent().unwrap_or_else(clock::now);
         self.contention.sends(asked, true)?;
-        let answers = self.receive(sent);
+        let mut answers = self.receive(sent);
+        if !is_same && answers.last().is_some_and(std::result::Result::is_ok) {
+            answers.truncate(1);
+        }
         if answers.first().is_some_and(|answer| answer.as_ref().is_err_and(|failed| failed.code == Some(UNDONE))) {
             batch.failed(self.acquire.lock);
             return None;
         }
-        let is_lost = answers.first().is_some_and(|answer| answer.as_ref().is_err_and(|failed| failed.maybe_done));
-        self.may_go_on = is_lost && batch.lost();
         Some(answers)
     }
 
@@ -378,9 +372,6 @@ impl<'a> Run<'a> {
     }
 
     fn again(&mut self, error: Error) -> Input<Error> {
-        if std::mem::take(&mut self.may_go_on) {
-            return Input::Begin;
-        }
         let allowed = if error.is_no_node() {
             self.call.allow_again(&mut self.gone, error)
         } else {

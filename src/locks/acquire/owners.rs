@@ -163,7 +163,14 @@ impl Owners {
         let mut released = release_together(&last.collect::<Vec<_>>()).into_iter();
         let finish = |((_, owners), leaving): (&(&LockInternals, &Owners), thread::Result<_>)| match leaving? {
             Break(result) => Ok(result),
-            Continue(held) => released.next().map_or(Ok(Ok(())), |released| Ok(owners.left(&held, released?))),
+            Continue(held) => match released.next() {
+                Some(Err(panic)) => {
+                    drop(owners.left(&held, (Ok(()), None)));
+                    Err(panic)
+                }
+                Some(Ok(released)) => Ok(owners.left(&held, released)),
+                None => Ok(Ok(())),
+            },
         };
         locks.iter().zip(leaving).map(finish).collect()
     }

@@ -113,7 +113,9 @@ impl LockInternals {
 
     /// Sends the delete, in the session that owns the znode and in no other.
     fn delete(&self, call: &Call<'_>, held: &HeldNode) -> Result<Pending> {
-        let session = call.session()?;
+        // The retry policy, the caller's code, is asked about a session that was lost.
+        let session =
+            caught("a retry policy", || call.session()).unwrap_or_else(|| Err(call.error(SessionError::Expired)))?;
         let is_owner = Arc::ptr_eq(&session, held.session());
         if is_owner {
             Ok(submit_one(&session, deletion_of(held.path())))
@@ -144,7 +146,8 @@ impl LockInternals {
                 Err(error) => error,
             };
             if let Some(is_asked) = batch.take()
-                && (error.code() == Some(UNDONE) || error.is_retryable() && is_asked.replace(true))
+                && (error.code() == Some(UNDONE)
+                    || error.code().is_none() && error.is_retryable() && is_asked.replace(true))
                 && !held.session().is_ended()
             {
                 sent = self.delete(call, held);
@@ -303,20 +306,31 @@ pub(super) fn release_together(held: &[(&LockInternals, Arc<HeldNode>)]) -> Vec<
     let begun: Vec<_> = held.iter().map(let_go).collect();
     let is_to_go = |begun: &thread::Result<Result<(), Released>>| matches!(begun, Ok(Ok(())));
     // What is lost takes no request, and waits for no connection.
-    let session = calls.first().filter(|_| begun.iter().any(is_to_go)).and_then(|call| call.session().ok());
+    let session = |call: &Call<'_>| caught("a retry policy", || call.session())?.ok();
+    let session = calls.first().filter(|_| begun.iter().any(is_to_go)).and_then(session);
     let goes = |held: &HeldNode| session.as_ref().is_some_and(|session| Arc::ptr_eq(session, held.session()));
     let of_batch = held.iter().zip(&begun).filter(|((_, held), begun)| is_to_go(begun) && goes(held));
     let deletes: Vec<_> = of_batch.map(|((_, held), _)| deletion_of(held.path())).collect();
-    let limit = held.first().map_or(0, |(lock, _)| lock.client().core.transaction_limit());
-    let sent = session.as_ref().map(|session| submit_together(session, deletes, Vec::new(), limit).0);
+    let limit = |session| held.first().map_or(0, |(lock, _)| lock.client().core.transaction_limit(session));
+    let sent = session.as_ref().map(|session| submit_together(session, deletes, Vec::new(), limit(session)).0);
     let (mut sent, is_asked) = (sent.into_iter().flatten(), Cell::new(false));
     let mut finish = |call: &Call<'_>, lock: &LockInternals, held: &HeldNode| {
         let delete = if goes(held) { sent.next() } else { None };
         lock.finish(call, held, delete.map_or_else(|| lock.delete(call, held), Ok), Some(&is_asked))
     };
     let each = calls.iter().zip(held).zip(begun);
-    each.map(|((call, (lock, held)), begun)| Ok(begun?.map_or_else(|over| over, |()| finish(call, lock, held))))
-        .collect()
+    let release =
+        |((call, (lock, held)), begun): ((&Call<'_>, &(&LockInternals, Arc<HeldNode>)), thread::Result<_>)| {
+            let finish = || {
+                begun.map(|begun: Result<(), Released>| begun.map_or_else(|over| over, |()| finish(call, lock, held)))
+            };
+            let released = catch_unwind(AssertUnwindSafe(finish)).flatten();
+            if released.is_err() {
+                lock.client().core.cleanup.add(lock.deletion_of_held(held));
+            }
+            released
+        };
+    each.map(release).collect()
 }
 
 /// The head of a queue: only the contender that has it may wait for something else. Dropping it gives it up without

@@ -50,9 +50,12 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 ///
 /// Where nobody else wants them, mutexes, read locks and write locks of one client are acquired in one round trip, and
 /// released in one, however many they are: their creates go as one transaction, and so do their deletes. Such locks have
-/// the same fencing token, each in its own directory. If somebody is in front in one of the queues, the contenders behind that
-/// one leave theirs before it waits, so others never wait for a lock that is not held; and the client's next few
-/// acquires of several locks go one by one. A mere try, and one with [`max_queue`](AcquireOptions::max_queue), always does.
+/// the same fencing token, each in its own directory. Answers that took 20 ms or longer are looked at once more, which is a second
+/// round trip. If somebody is in front in one of the queues, the contenders behind that one leave theirs before it waits:
+/// others wait for these for a moment at most, and no two multi locks for each other. The client's next few acquires of
+/// several locks then go one by one; so always does a mere try, an acquire with
+/// [`max_queue`](AcquireOptions::max_queue), and one of a client with
+/// [`refuse_mixed_kinds`](crate::Builder::refuse_mixed_kinds), as each of them looks before it writes.
 ///
 /// One deadline bounds all. If one lock fails, those acquired before it are released, the last one first and in the
 /// background: the call does not wait for that. It is re-entrant where its locks are.
@@ -208,7 +211,7 @@ impl InterProcessMultiLock {
                 None => lock.acquire_holds(&each),
             };
             match acquired {
-                Ok(Some(holds)) => taken.add(holds, &on_loss),
+                Ok(Some(holds)) => taken.add(holds, &on_loss, batch.sent()),
                 Ok(None) => {
                     return self.time_is_up(options, lock.waited_for().unwrap_or_else(|| name_of(&**lock, index)));
                 }
@@ -366,14 +369,14 @@ struct Members {
     holds: Vec<Hold>,
     /// The number of holds up to and with those of each lock.
     ends: Vec<usize>,
-    /// The moment at which the first one was acquired.
+    /// When the first one was acquired, or the requests by which it was were sent.
     since: Option<Instant>,
 }
 
 impl Members {
     /// Adds the lock that was acquired last. Its loss ends the wait for the next one.
-    fn add(&mut self, holds: Vec<Hold>, on_loss: &Arc<WakeUp>) {
-        self.since.get_or_insert_with(clock::now);
+    fn add(&mut self, holds: Vec<Hold>, on_loss: &Arc<WakeUp>, sent: Option<Instant>) {
+        self.since.get_or_insert_with(|| sent.unwrap_or_else(clock::now));
         holds.iter().for_each(|hold| hold.node().znode().wake_on_loss(on_loss));
         self.holds.extend(holds);
         self.ends.push(self.holds.len());

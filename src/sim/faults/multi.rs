@@ -207,6 +207,73 @@ fn a_mere_try_in_a_black_hole_ends_with_the_connection_timeout() {
     }
 }
 
+/// Makes the directories, so that the first acquire of both is one transaction.
+fn make_directories(testbed: &Testbed) {
+    let held = both(&testbed.observer).lock().unwrap();
+    held.release().unwrap();
+}
+
+#[test]
+fn while_a_member_is_refused_those_behind_it_stand_in_no_queue() {
+    let testbed = testbed_with(LONG);
+    make_directories(&testbed);
+    let throttled = Fault::Refuse(ErrorCode::ThrottledOp.into());
+    let lists = RequestMatch::op(op::GET_CHILDREN).path(|path| path == A).times(4);
+    let refused = testbed.proxy.inject(lists, throttled);
+    let client = testbed.client.clone();
+    let waiter = spawn(move || both(&client).acquire());
+    eventually("nobody is in the later queue", || {
+        assert!(refused.hits() < 4 && waiter.is_empty(), "it stays in the later queue");
+        children(&testbed.observer, A).len() == 1 && refused.hits() > 1 && children(&testbed.observer, B).is_empty()
+    });
+    join(&waiter).1.unwrap();
+    assert_eq!((children(&testbed.observer, A).len(), children(&testbed.observer, B).len()), (1, 1));
+}
+
+#[test]
+fn silent_servers_are_an_error_of_a_multi_lock_as_of_a_single_one() {
+    let testbed = testbed_with(LONG);
+    make_directories(&testbed);
+    testbed.client.sync().for_path("/").unwrap();
+    let acquires: [fn(&CuratorFramework, Duration) -> Result<bool>; 2] =
+        [|client, time| mutex_at(client, A).acquire_timeout(time), |client, time| both(client).acquire_timeout(time)];
+    for acquire in acquires {
+        testbed.proxy.black_hole(Direction::Both);
+        let result = acquire(&testbed.client, LONG / 2);
+        assert!(matches!(result, Err(Error::ConnectionLoss { .. })), "{result:?}");
+        testbed.proxy.pass().unwrap();
+        await_contenders(&testbed, A, 0);
+        await_contenders(&testbed, B, 0);
+        eventually("it answers", || testbed.client.sync().for_path("/").is_ok());
+    }
+}
+
+/// Panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        std::panic::resume_unwind(Box::new("on purpose"));
+    }
+}
+
+#[test]
+fn a_panic_in_the_release_of_a_member_leaves_no_znode() {
+    let testbed = testbed_with(LONG);
+    make_directories(&testbed);
+    let last = mutex_at(&testbed.client, B);
+    let bomb = Bomb;
+    last.make_revocable(move |_: &InterProcessMutex| drop(&bomb));
+    let locks: [Arc<dyn InterProcessLock>; 2] = [Arc::new(mutex_at(&testbed.client, A)), Arc::new(last.clone())];
+    let lock = InterProcessMultiLock::from_locks(locks).unwrap();
+    lock.acquire().unwrap();
+    let released = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| lock.release()));
+    assert!(released.is_err(), "{released:?}");
+    await_contenders(&testbed, A, 0);
+    await_contenders(&testbed, B, 0);
+    assert!(!last.is_acquired_in_this_process());
+}
+
 /// The holder of /b never gives way before the multi lock has begun again.
 #[test]
 fn the_loss_of_a_member_ends_the_wait_for_the_next_one() {
