@@ -59,6 +59,9 @@ pub struct Batch {
     sent: Cell<Option<Instant>>,
 }
 
+/// Replies that are on their way.
+type Sent = Vec<(Pending, Option<Watch>)>;
+
 /// One contender's part.
 struct Share {
     lock: Arc<LockInternals>,
@@ -68,7 +71,7 @@ struct Share {
     unique: String,
     path: ServerPath,
     /// The replies to come: to the create and to the list. None once the contender has them.
-    sent: Vec<(Pending, Option<Watch>)>,
+    sent: Sent,
 }
 
 impl Batch {
@@ -142,7 +145,7 @@ impl Batch {
 
     /// Takes the replies out that are on their way to the contender that asks for this create. The first one waits for the
     /// replies to all, so that its thread is woken once. Says whether the connection is still the one over which they came.
-    pub(super) fn take(&self, create: &Request, call: &Call<'_>) -> Option<(Vec<(Pending, Option<Watch>)>, bool)> {
+    pub(super) fn take(&self, create: &Request, call: &Call<'_>) -> Option<(Sent, bool)> {
         let mut shares = self.shares.borrow_mut();
         let index = shares.iter().position(|share| share.path.as_str() == create.path())?;
         if let Some(last) = shares.last_mut() {

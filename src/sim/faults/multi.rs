@@ -263,7 +263,9 @@ fn a_panic_in_the_release_of_a_member_leaves_no_znode() {
     make_directories(&testbed);
     let last = mutex_at(&testbed.client, B);
     let bomb = Bomb;
-    last.make_revocable(move |_: &InterProcessMutex| drop(&bomb));
+    last.make_revocable(move |_: &InterProcessMutex| {
+        let _ = &bomb;
+    });
     let locks: [Arc<dyn InterProcessLock>; 2] = [Arc::new(mutex_at(&testbed.client, A)), Arc::new(last.clone())];
     let lock = InterProcessMultiLock::from_locks(locks).unwrap();
     lock.acquire().unwrap();
