@@ -1,5 +1,5 @@
 //! Every schedule of a few multi lockers over a few paths, some of which take one lock after the other: whether all come to
-//! an end. Taking the rule out by which a multi lock that waits stands in no later queue is found as a deadlock.
+//! an end, also where a transaction is cut into parts, and where one of them is in doubt of what it was told. Taking the rule out by which a multi lock that waits stands in no later queue is found as a deadlock.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -45,12 +45,15 @@ struct World {
 type Cast<'a> = &'a [(Way, &'a [usize])];
 
 impl World {
-    /// What this locker does next; `None`: it can do nothing now.
-    fn step(&self, cast: Cast<'_>, who: usize) -> Option<World> {
+    /// What this locker does next; `None`: it can do nothing now. `is_odd`: of its creates only the first is carried out for
+    /// now, as the transaction was cut into parts, or it is in doubt of what it was told, and asks again.
+    fn step(&self, cast: Cast<'_>, who: usize, is_odd: bool) -> Option<World> {
         let ((way, paths), mut world) = (cast[who], self.clone());
         let (queues, locker) = (&mut world.queues, &mut world.lockers[who]);
         let is_first = |queues: &[Vec<usize>], path: usize| queues[path].first() == Some(&who);
         match locker.stage {
+            Stage::Withdrawing | Stage::Waiting if is_odd => return None,
+            Stage::Outside if is_odd && locker.next == paths.len() => return None,
             Stage::Outside if locker.next == paths.len() => {
                 queues.iter_mut().for_each(|queue| queue.retain(|other| *other != who));
                 (locker.next, locker.rounds) = (0, locker.rounds - 1);
@@ -58,15 +61,17 @@ impl World {
             Stage::Outside if locker.rounds == 0 => return None,
             Stage::Outside => {
                 let count = if way == Way::OneByOne { 1 } else { paths.len() };
-                for path in paths.iter().skip(locker.next).take(count) {
-                    if !queues[*path].contains(&who) {
-                        queues[*path].push(who);
-                    }
+                let missing = paths.iter().skip(locker.next).take(count).filter(|path| !queues[**path].contains(&who));
+                let missing: Vec<usize> = missing.copied().collect();
+                if is_odd && missing.len() < 2 {
+                    return None;
                 }
-                locker.stage = Stage::Queued;
+                let now = if is_odd { 1 } else { missing.len() };
+                missing.into_iter().take(now).for_each(|path| queues[path].push(who));
+                locker.stage = if is_odd { Stage::Outside } else { Stage::Queued };
             }
             Stage::Queued => {
-                while paths.get(locker.next).is_some_and(|path| is_first(queues, *path)) {
+                while !is_odd && paths.get(locker.next).is_some_and(|path| is_first(queues, *path)) {
                     locker.next += 1;
                 }
                 locker.stage = match paths.get(locker.next).map(|path| queues[*path].contains(&who)) {
@@ -96,7 +101,10 @@ fn explore(cast: Cast<'_>, rounds: usize) -> (usize, bool) {
     let begin = World { queues: vec![Vec::new(); count], lockers };
     let (mut seen, mut open, mut is_deadlock) = (BTreeSet::from([begin.clone()]), VecDeque::from([begin]), false);
     while let Some(world) = open.pop_front() {
-        let next: Vec<World> = (0..cast.len()).filter_map(|who| world.step(cast, who)).collect();
+        let next: Vec<World> = (0..cast.len())
+            .flat_map(|who| [false, true].map(|is_odd| world.step(cast, who, is_odd)))
+            .flatten()
+            .collect();
         let is_over = world.lockers.iter().all(|locker| locker.rounds == 0) && world.queues.iter().all(Vec::is_empty);
         is_deadlock |= next.is_empty() && !is_over;
         open.extend(next.into_iter().filter(|world| seen.insert(world.clone())));
