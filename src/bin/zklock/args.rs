@@ -11,7 +11,7 @@ Examples:
   zklock run --nonblock /jobs/report -- make report || echo 'somebody else does'
   zklock run /jobs/report -c 'make report && mail report'
   zklock run --semaphore 3 /downloads -- wget URL at most three downloads at a time
-  zklock ls /jobs/report                          who holds it, who waits, since when
+  zklock ls /jobs/report                          who holds it, who waits, for how long
   zklock tree / --watch                           every lock of the ensemble, again and again
   zklock doctor                                   what is wrong with the set-up, and what to set
 
@@ -26,10 +26,11 @@ The command gets these variables:
   ZKLOCK_TOKEN      the fencing token, which grows with every grant (one on each line)
   ZKLOCK_SESSION    the id of the session
   ZK_CONNECT        the servers
-It does not get ZKLOCK_AUTH and ZKLOCK_SASL_PASSWORD: a zklock that it runs finds credentials in the file.
+It does not get ZKLOCK_AUTH and ZKLOCK_SASL_PASSWORD: a zklock that it runs finds credentials in the file, and its servers, too,
+if --config or ZKLOCK_CONFIG names one with servers.
 
 Exit status: the command's own; 128 + N if it died of signal N. Besides:
-  123  the lock was lost or about to be lost, and the command was ended
+  123  the lock was lost or about to be lost, and the command was ended; if it had ended by itself before, its own
   124  the lock was not to be had: --nonblock, or --timeout is over (see --conflict-exit-code)
   125  zklock itself failed, and the command was not run, or not to its end; also where --timeout is over before there is
        a connection
@@ -52,13 +53,13 @@ Examples:
 const LS_HELP: &str = "\
 STATE is one of
   holds     it holds the lock, or a lease
-  asked     it holds it, and was asked to let go (zklock revoke)
+  asked     it holds it, and was asked to let go (zklock revoke); with --json \"asked_back\", whatever the state
   cached    it holds the lock or keeps it idle: its process hands the lock from thread to thread, keeps it while none of them
             uses it, and nobody else can tell which. Who queues for an idle lock gets it at once, and `zklock revoke` has
             it given back; `zklock run --nonblock` is refused
   waits N   it is the N-th in line; with --json \"position\" counts from 0
 
-The data are cut so that a row fits 80 columns, and --long shows NODE, which `zklock break` takes.
+The data are cut so that a row of Latin letters fits 80 columns without --hosts, and --long shows NODE, which `zklock break` takes.
 SINCE and AGE are those of the znode: under \"cached\" many threads may have held the lock since.";
 
 const BREAK_HELP: &str = "\
@@ -83,8 +84,8 @@ pub(crate) struct Cli {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct Connection {
-    /// The servers: host:port,host:port/chroot
-    #[arg(long, env = "ZK_CONNECT", global = true, value_name = "SERVERS")]
+    /// The servers: host:port,host:port/chroot [env: ZK_CONNECT, unless --config names a file with servers]
+    #[arg(long, global = true, value_name = "SERVERS")]
     pub(crate) connect: Option<String>,
     /// A configuration file instead of ~/.config/zklock.toml and /etc/zklock.toml
     #[arg(long, env = "ZKLOCK_CONFIG", global = true, value_name = "FILE")]
@@ -326,7 +327,7 @@ pub(crate) struct Revoke {
 
 #[derive(Debug, Args)]
 pub(crate) struct Break {
-    /// The whole path of a holder's or waiter's znode, or its name as `zklock ls` shows it. A name alone is looked for below the
+    /// The whole path of a holder's or waiter's znode, or its name as `zklock ls --long` shows it. A name alone is looked for below the
     /// lock's path if that stands in front of it, and otherwise in every lock
     #[arg(value_names = ["PATH", "NODE"], num_args = 1..=2, required = true)]
     pub(crate) node: Vec<String>,

@@ -42,7 +42,7 @@ pub(crate) fn revoke(connection: &Connection, args: &Revoke) -> Result<()> {
 pub(crate) fn break_lock(connection: &Connection, args: &Break) -> Result<()> {
     let client = connect(connection)?;
     let Some((queue, entry)) = meant(&client, &args.node)? else {
-        let what = "this is no contender's znode; `zklock ls PATH` shows them";
+        let what = "this is no contender's znode; `zklock ls --long PATH` shows them";
         return Err(Failure::new(format!("{}: {what}", args.node.join(" "))));
     };
     let node = entry.path.as_str();
@@ -63,7 +63,7 @@ pub(crate) fn break_lock(connection: &Connection, args: &Break) -> Result<()> {
 fn meant(client: &CuratorFramework, words: &[String]) -> Result<Option<(LockQueue, QueueEntry)>> {
     let queues = match words {
         [node] if node.starts_with('/') => return entry_at(client, node),
-        // `ls` prints a name, `ls --json` the whole path.
+        // `ls --long` prints a name, `ls --json` the whole path.
         [_, node] if node.starts_with('/') => return entry_at(client, node),
         [_] => tree::locks(client)?,
         [path, ..] => show::inspect(client, path)?,

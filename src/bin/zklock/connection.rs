@@ -65,7 +65,10 @@ struct Tls {
 impl Settings {
     pub(crate) fn of(args: &Connection) -> Result<Settings> {
         let file = read_file(args.config.as_deref())?;
-        let connect = args.connect.clone().or(file.connect).ok_or_else(|| {
+        // A command under `zklock run` has ZK_CONNECT in its environment; a file that its own zklock is told to read says more.
+        let (named, other) = if args.config.is_some() { (file.connect, None) } else { (None, file.connect) };
+        let in_environment = || env::var("ZK_CONNECT").ok().filter(|servers| !servers.is_empty());
+        let connect = args.connect.clone().or(named).or_else(in_environment).or(other).ok_or_else(|| {
             Failure::new("which servers? Say --connect HOST:PORT, or set ZK_CONNECT, or write connect = \"HOST:PORT\" into ~/.config/zklock.toml")
         })?;
         let time = |arg: Option<Duration>, text: Option<String>, default| match (arg, text) {

@@ -73,11 +73,14 @@ pub(crate) fn doctor(connection: &Connection, args: &Doctor) -> Result<u8> {
     for (host, port) in servers.hosts() {
         ticks = ticks.max(check_server(&mut report, &settings, host, *port));
     }
-    let client = settings.client(RetryNTimes::new(2, Duration::from_millis(200)), None)?;
-    if let Err(failure) = settings.await_connection(&client) {
-        report.say(Verdict::Wrong, "connection", &failure.text);
-        return report.finish();
-    }
+    let client = settings.client(RetryNTimes::new(2, Duration::from_millis(200)), None);
+    let client = match client.and_then(|client| settings.await_connection(&client).map(|_| client)) {
+        Ok(client) => client,
+        Err(failure) => {
+            report.say(Verdict::Wrong, "connection", &failure.text);
+            return report.finish();
+        }
+    };
     report.say(Verdict::Fine, "connection", &format!("session {:#x}", client.session_id()));
     check_timeout(&mut report, &settings, &client, ticks);
     check_latency(&mut report, &client);

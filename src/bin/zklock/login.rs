@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The variable with the password, which would be seen on a command line.
-const PASSWORD: &str = "ZKLOCK_SASL_PASSWORD";
+pub(crate) const PASSWORD: &str = "ZKLOCK_SASL_PASSWORD";
 
 /// By default as nobody.
 #[derive(Default)]

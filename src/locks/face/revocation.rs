@@ -77,12 +77,13 @@ impl RevocationRequest {
     }
 }
 
-/// Who asks, and why: `the operator asks for the lock (maintenance at noon)`. Control characters are escaped: both are the
-/// asker's, and go to logs and terminals.
+/// Who asks, and why: `the operator asks for the lock (maintenance at noon)`. What cannot be seen is escaped: both are the asker's,
+/// and go to logs and terminals.
 impl fmt::Display for RevocationRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} asks for the lock", self.who().unwrap_or("somebody").escape_debug())?;
-        self.why().map_or(Ok(()), |why| write!(f, " ({})", why.escape_debug()))
+        let visible = |text: &str| text.split('\'').map(|part| part.escape_debug().to_string()).collect::<Vec<_>>().join("'");
+        write!(f, "{} asks for the lock", visible(self.who().unwrap_or("somebody")))?;
+        self.why().map_or(Ok(()), |why| write!(f, " ({})", visible(why)))
     }
 }
 

@@ -103,6 +103,22 @@ fn the_command_gets_the_servers_and_no_password() {
 }
 
 #[test]
+fn servers_of_a_file_that_is_named_come_before_those_of_the_environment() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("servers.toml");
+    let shown = |text: &str, words: &[&str]| {
+        std::fs::write(&file, text).unwrap();
+        let words = [&["--config", file.to_str().unwrap()], words, &["ls", &path()]].concat();
+        stderr_of(&zklock(words).output().unwrap())
+    };
+    let (nobody, servers) = ("127.0.0.1:1", support::server().connect_string());
+    let of_file = format!("connect = \"{nobody}\"\nconnection-timeout = \"500ms\"\n");
+    assert!(shown(&of_file, &[]).contains(nobody));
+    assert_eq!(shown(&of_file, &["--connect", &servers, "--connection-timeout", "15s"]), "");
+    assert_eq!(shown("creator-acl = false\n", &[]), "");
+}
+
+#[test]
 fn the_znode_shows_no_value_that_a_line_for_the_shell_begins_with() {
     let (path, client) = (path(), client());
     let (mut run, _) =
@@ -124,8 +140,8 @@ fn a_command_that_waits_for_itself_says_so() {
         let output = zklock(words).output().unwrap();
         (output.status.code(), stderr_of(&output).contains("waits for itself"))
     };
-    assert_eq!(nested(&[], &["--timeout", "500ms"]), (Some(NOT_HAD), true));
-    assert_eq!(nested(&["--shared"], &["--write", "--timeout", "500ms"]), (Some(NOT_HAD), true));
+    assert_eq!(nested(&[], &["--timeout", "3s"]), (Some(NOT_HAD), true));
+    assert_eq!(nested(&["--shared"], &["--write", "--timeout", "3s"]), (Some(NOT_HAD), true));
     assert_eq!(nested(&["--shared"], &["--shared"]), (Some(0), false));
     assert_eq!(nested(&["--semaphore", "2"], &["--semaphore", "2"]), (Some(0), false));
 }
@@ -518,7 +534,7 @@ fn break_takes_what_ls_prints() {
     let (client, path) = (client(), path());
     let mutex = InterProcessMutex::new(&client, &path).unwrap();
     let shown = || {
-        let table = stdout_of(&zklock(["ls", &path]).output().unwrap());
+        let table = stdout_of(&zklock(["ls", "-l", &path]).output().unwrap());
         table.lines().nth(2).unwrap().split_whitespace().last().unwrap().to_owned()
     };
     let broken = |words: &[&str]| {

@@ -1,6 +1,7 @@
 //! The command's process: this program once more, for a moment, so that the command dies with its parent.
 
 use std::{
+    env,
     ffi::OsString,
     io,
     os::unix::process::CommandExt,
@@ -12,6 +13,7 @@ use nix::unistd::{getpid, getppid};
 
 use super::clock;
 use crate::{
+    login::PASSWORD,
     failure::{FAILED, LOST, NOT_EXECUTABLE, NOT_FOUND},
     voice,
 };
@@ -19,8 +21,16 @@ use crate::{
 /// The first argument that means: become the command.
 pub(crate) const EXEC: &str = "__exec";
 
-/// What the command has no need of: whoever reads its environment could take every lock.
-const SECRETS: [&str; 2] = ["ZKLOCK_AUTH", "ZKLOCK_SASL_PASSWORD"];
+const AUTH: &str = "ZKLOCK_AUTH";
+const SASL_USER: &str = "ZKLOCK_SASL_USER";
+
+/// Takes away what others may read in a log or a core of that process. A user is of no use without a password.
+pub(super) fn remove_secrets(command: &mut Command) {
+    if env::var_os(PASSWORD).is_some() {
+        command.env_remove(SASL_USER);
+    }
+    command.env_remove(AUTH).env_remove(PASSWORD);
+}
 
 /// This program; by a name under which it is found also if its file was replaced meanwhile.
 pub(super) fn this_program() -> Command {
@@ -36,7 +46,7 @@ pub(super) fn this_program() -> Command {
 pub(super) fn start(until: Duration, command: &[OsString], variables: &[(&str, String)]) -> io::Result<Child> {
     let mut shim = this_program();
     shim.arg(EXEC).arg(getpid().to_string()).arg(until.as_nanos().to_string()).args(command);
-    SECRETS.iter().for_each(|name| _ = shim.env_remove(name));
+    remove_secrets(&mut shim);
     shim.envs(variables.iter().map(|(name, value)| (name, value)));
     shim.process_group(0).spawn()
 }

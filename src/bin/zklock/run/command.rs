@@ -107,6 +107,7 @@ pub(super) fn supervise(
         terminal,
         wants_terminal: false,
         status: None,
+        has_left: false,
         was_ended: false,
         has_failed: false,
         is_interrupted: false,
@@ -165,6 +166,8 @@ struct RunningCommand<'a> {
     wants_terminal: bool,
     /// The exit status, once the command has ended.
     status: Option<u8>,
+    /// Whether what it has started goes on without it.
+    has_left: bool,
     was_ended: bool,
     has_failed: bool,
     is_interrupted: bool,
@@ -187,10 +190,11 @@ impl RunningCommand<'_> {
         };
         if self.status.replace(status).is_none() {
             // What it did last was not covered. Losing the lock from here on is no fault of a command that has ended.
-            self.was_ended |= valid_until(self.held).is_none();
+            self.was_ended |= !is_covered(self.held);
             // The terminal's input goes to this program from here on, which passes it on.
             self.terminal.take_back();
             self.wants_terminal = false;
+            self.has_left = !self.family.is_gone();
             let left: Vec<String> = self.family.alive().into_iter().map(family::describe).collect();
             if !left.is_empty() && !self.was_ended {
                 voice::say(format_args!(
@@ -266,7 +270,8 @@ impl RunningCommand<'_> {
     fn finish(self) -> Option<u8> {
         drop((self.fences, self.terminal));
         // A command that ends by itself in time has not been ended. All this before the lock is given back.
-        let was_ended = self.watchdog.finish() || self.was_ended;
+        let was_uncovered = self.has_left && !is_covered(self.held);
+        let was_ended = self.watchdog.finish() || self.was_ended || was_uncovered;
         was_ended.then_some(LOST).or(self.has_failed.then_some(FAILED))
     }
 }
@@ -279,6 +284,11 @@ fn valid_until(held: &Held) -> Option<Duration> {
     let is_lost = holds.iter().any(|hold| hold.is_lost());
     let left = holds.iter().map(|hold| hold.valid_until().saturating_duration_since(instant)).min();
     left.filter(|_| !is_lost).map(|left| now + left)
+}
+
+/// Whether what is done now is done under the lock.
+fn is_covered(held: &Held) -> bool {
+    valid_until(held).is_some_and(|until| until > clock::now())
 }
 
 fn variables(client: &CuratorFramework, connect: &str, held: &Held) -> [(&'static str, String); 5] {

@@ -63,16 +63,18 @@ impl Family {
         (0..2).all(|_| self.alive().is_empty())
     }
 
-    /// Whether the command has ended, and all that it started, so that nothing can be ended any more. Not known without `/proc`.
+    /// Whether the command is seen to have ended, and nobody else of its group to live. Not every process can be seen (another
+    /// `/proc`, `hidepid`), so this decides what is said, and never whether a signal is sent. It reads no environment: that can
+    /// hang with its process.
     pub(super) fn has_ended(&self) -> bool {
-        cfg!(target_os = "linux") && self.group.is_some() && self.is_gone()
+        let Some(group) = self.group.map(Pid::as_raw) else { return false };
+        let leader = Stat::of(group).filter(|leader| leader.group == group);
+        leader.is_some_and(|leader| !leader.lives) && !pids().filter_map(Stat::of).any(|stat| stat.lives && stat.group == group)
     }
 
     /// The processes that have not ended. None without `/proc`.
     pub(super) fn alive(&self) -> Vec<Pid> {
-        let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
-        let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        pids.filter(|pid| *pid != getpid().as_raw() && self.has(*pid)).map(Pid::from_raw).collect()
+        pids().filter(|pid| *pid != getpid().as_raw() && self.has(*pid)).map(Pid::from_raw).collect()
     }
 
     fn has(&self, pid: i32) -> bool {
@@ -85,6 +87,11 @@ impl Family {
         let environment = fs::read(format!("/proc/{pid}/environ"))?;
         Ok(self.marks.iter().all(|mark| environment.split(|byte| *byte == 0).any(|variable| variable == mark)))
     }
+}
+
+fn pids() -> impl Iterator<Item = i32> {
+    let processes = fs::read_dir("/proc").into_iter().flatten();
+    processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 /// A stopped process gets SIGCONT, too, or it would not notice that it has to end.

@@ -24,7 +24,7 @@ use nix::{
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
 
 use super::{
-    child::this_program,
+    child::{remove_secrets, this_program},
     clock::{self, Limits},
     family::{self, Family},
 };
@@ -71,6 +71,7 @@ impl Watchdog {
         command.arg(WATCH).arg(session_timeout.as_millis().to_string()).args([session, node]);
         // A process under the hold of another zklock, with its marks, may be killed; the watchdog has to outlive that.
         command.env_remove(family::SESSION).env_remove(family::NODE);
+        remove_secrets(&mut command);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).spawn()?;
         let ((sender, words), (orders, written)) = (unbounded(), unbounded::<String>());
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
@@ -237,22 +238,23 @@ impl WatchdogProcess {
 
     fn warn(&mut self) {
         self.has_warned = true;
-        if self.family.has_ended() {
-            return;
+        self.end(Signal::SIGTERM, "the lock is certain for little longer: the command gets TERM");
+    }
+
+    fn end(&self, signal: Signal, why: &str) {
+        // The exit status of a command that has ended, which its parent has still to read, is its own.
+        let has_ended = self.family.has_ended();
+        if !has_ended {
+            tell("ends");
         }
-        tell("ends");
-        self.family.signal(Signal::SIGTERM);
-        voice::say("the lock is certain for little longer: the command gets TERM");
+        self.family.signal(signal);
+        if !has_ended {
+            voice::say(why);
+        }
     }
 
     fn kill(&self, why: &str) {
-        // Its exit status, which its parent has still to read, is its own.
-        if self.family.has_ended() {
-            return;
-        }
-        tell("ends");
-        self.family.signal(Signal::SIGKILL);
-        voice::say(why);
+        self.end(Signal::SIGKILL, why);
         for _ in 0..KILLS {
             if self.family.is_gone() {
                 return;

@@ -412,3 +412,16 @@ fn below_another_zklock_a_command_ends_with_it() {
     eventually("it is gone", || is_gone(&pid));
     assert_eq!(run.status(), LOST);
 }
+
+/// The command has ended and left a process in its group, which hears no TERM, when its `zklock` is killed.
+#[test]
+fn what_a_command_has_left_behind_dies_with_its_zklock() {
+    let script = "(trap '' TERM; exec sleep 1000) & echo $! $$; exit 3";
+    let (mut run, said) = Running::under_way(|| zklock(["run", &path(), "--", "sh", "-c", script]));
+    let (left, command) = said.split_once(' ').unwrap();
+    eventually("the command has ended", || is_gone(command));
+    assert!(!is_gone(left));
+    run.signal(Signal::SIGKILL);
+    eventually("the other one is killed", || is_gone(left));
+    run.await_end();
+}
