@@ -32,7 +32,6 @@ use crate::{
     },
     session::{
         api::{Session, SessionConfig, SessionFactory},
-        dialect::Dialect,
         wait::{
             cancel::CancelToken,
             deadline::{WaitBound, WaitEnd},
@@ -255,9 +254,9 @@ const LARGEST_TRANSACTION: usize = 128 * 1024;
 impl Core {
     /// How large a transaction of several locks' requests may be: 0 where they go back to back instead. Its reply is no larger.
     ///
-    /// ZooKeeper 3.4 before 3.4.6 loses track of what is under way once a transaction fails (ZOOKEEPER-1624).
+    /// A session that cannot say what its servers speak may have no transactions, as that of the package `zookeeper`.
     pub(crate) fn transaction_limit(&self, session: &Arc<dyn Session>) -> usize {
-        if session.dialect() == Some(Dialect::ZooKeeper34) {
+        if session.dialect().is_none() {
             return 0;
         }
         LARGEST_TRANSACTION.min(self.session.max_frame_size).min(self.session.max_request_size)

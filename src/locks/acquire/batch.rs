@@ -15,7 +15,10 @@ use crate::{
         paths::{ServerPath, name_of},
     },
     error::{Meaning, Result},
-    framework::{client::call::Call, znodes::create::protection},
+    framework::{
+        client::{call::Call, core::Core},
+        znodes::create::protection,
+    },
     locks::{
         acquire::{internals::LockInternals, owners::Owners},
         holds::hold::Hold,
@@ -34,7 +37,7 @@ use crate::{
 
 /// How many acquires of a client's multi locks go one by one after one has met others: what goes as one transaction then
 /// has to be withdrawn, and those who came behind it have waited for nothing.
-const ALONE: u32 = 8;
+const ONE_BY_ONE: u32 = 8;
 
 /// A lock whose creates can go as one transaction with those of others.
 #[allow(unreachable_pub, reason = "a hidden method of a public trait names it")]
@@ -53,8 +56,8 @@ pub trait Batched {
 #[allow(unreachable_pub, reason = "as above")]
 pub struct Batch {
     shares: RefCell<Vec<Share>>,
-    /// Whether more may go together.
-    is_open: Cell<bool>,
+    /// Whether locks may go together. `None`: two that could were not met yet.
+    may_go: Cell<Option<bool>>,
     /// When the last transaction was sent, unless some of it were withdrawn.
     sent: Cell<Option<Instant>>,
 }
@@ -75,20 +78,20 @@ struct Share {
 }
 
 impl Batch {
-    /// Makes the batch of an acquire that begins with this lock. Where the last ones have met others, all go one by one; so they
-    /// do where an acquire looks before it writes.
-    pub(in crate::locks) fn new(first: Option<&dyn Batched>, options: &AcquireOptions) -> Batch {
-        let is_alone = |first: &dyn Batched| {
-            let left = &first.of_batch().0.client().core.one_by_one;
-            left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err()
-        };
-        let looks_first = |first: &dyn Batched| first.of_batch().0.client().core.config.refuse_mixed_kinds;
-        let writes_first = !options.is_mere_try() && options.max_ahead.is_none() && !first.is_some_and(looks_first);
-        Batch {
-            shares: RefCell::default(),
-            is_open: Cell::new(writes_first && first.is_some_and(is_alone)),
-            sent: Cell::default(),
-        }
+    /// Makes the batch of one acquire. Where that looks before it writes, all its locks go one by one.
+    pub(in crate::locks) fn new(options: &AcquireOptions) -> Batch {
+        let looks_first = options.is_mere_try() || options.max_ahead.is_some();
+        let may_go = Cell::new(looks_first.then_some(false));
+        Batch { shares: RefCell::default(), may_go, sent: Cell::default() }
+    }
+
+    /// Whether locks of this client may go together: it does not look before it writes, and its last acquires met nobody.
+    fn may_go(&self, core: &Core) -> bool {
+        let met_nobody =
+            || core.one_by_one.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err();
+        let may_go = self.may_go.get().unwrap_or_else(met_nobody);
+        self.may_go.set(Some(may_go));
+        may_go && !core.config.refuse_mixed_kinds
     }
 
     /// Sends the creates of the first of these locks as one transaction, and their lists behind: up to the first lock that
@@ -96,24 +99,27 @@ impl Batch {
     ///
     /// Two znodes of one directory never go together, as their tokens would be the same.
     pub(in crate::locks) fn send<'a>(&self, locks: impl Iterator<Item = Option<&'a dyn Batched>>, wait: Wait<'_>) {
-        if !self.is_open.get() || !self.shares.borrow().is_empty() {
+        if self.may_go.get() == Some(false) || !self.shares.borrow().is_empty() {
             return;
         }
         let (mut run, mut directories): (Vec<&Arc<LockInternals>>, HashSet<&ServerPath>) = Default::default();
         let plain = |lock: Option<&'a dyn Batched>| lock.filter(|lock| lock.is_plain()).map(|lock| lock.of_batch().0);
         for lock in locks.map_while(plain) {
             let is_of_client = run.first().is_none_or(|first| Arc::ptr_eq(&first.client().core, &lock.client().core));
-            if !is_of_client || !directories.insert(lock.directory()) {
+            // A search for a znode of an earlier acquire there lists the directory by itself.
+            let is_searched = lock.client().core.cleanup.is_searching(lock.directory());
+            if !is_of_client || is_searched || !directories.insert(lock.directory()) {
                 break;
             }
             run.push(lock);
         }
+        // One alone needs no transaction.
         let [first, _, ..] = run[..] else { return };
         let core = &first.client().core;
         let Some(session) = core.current_session() else { return };
         let connection = session.connection();
         let is_refused = wait.options.check_validity(session.timeout()).is_err();
-        if connection == 0 || is_refused || wait.bound.is_over().is_some() {
+        if connection == 0 || is_refused || wait.bound.is_over().is_some() || !self.may_go(core) {
             return;
         }
         let (mut shares, mut creates, mut lists) = (Vec::new(), Vec::new(), Vec::new());
@@ -171,12 +177,12 @@ impl Batch {
 
     /// Notes that others stand in the way: the next acquires go one by one.
     pub(super) fn met_others(&self, lock: &LockInternals) {
-        lock.client().core.one_by_one.store(ALONE, Ordering::Relaxed);
+        lock.client().core.one_by_one.store(ONE_BY_ONE, Ordering::Relaxed);
     }
 
     /// Ends the batch, as a transaction has failed as a whole: the locks go one by one, and the one that failed is named.
     pub(super) fn failed(&self, lock: &LockInternals) {
-        self.is_open.set(false);
+        self.may_go.set(Some(false));
         self.met_others(lock);
         self.withdraw();
     }

@@ -326,6 +326,7 @@ impl<'a> Run<'a> {
         };
         sent.truncate(asked.len());
         self.sent = batch.sent().unwrap_or_else(clock::now);
+        // A share is of the session that the contender has.
         self.contention.sends(asked, true)?;
         let mut answers = self.receive(sent);
         if !is_same && answers.last().is_some_and(std::result::Result::is_ok) {

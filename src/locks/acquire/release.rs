@@ -73,7 +73,6 @@ impl LockInternals {
     fn end(&self, held: &HeldNode) -> Result<()> {
         let lost = held.released();
         self.thread_holds.remove(held);
-        self.forget_revocation(held);
         // If the cache is gone, the znode goes with the last hold by it.
         if !held.has_left_others() {
             log::debug!("{}: {} released", self.base_path(), held.path().name());
@@ -81,8 +80,12 @@ impl LockInternals {
             self.client().core.held.remove(held);
         }
         self.forget_mark(held);
+        if lost.is_some() {
+            self.delete_left_behind(held);
+        }
+        // Last: it drops the caller's listener, and that may panic.
+        self.forget_revocation(held);
         let Some(reason) = lost else { return Ok(()) };
-        self.delete_left_behind(held);
         Err(self.lost(reason))
     }
 
@@ -125,13 +128,13 @@ impl LockInternals {
     }
 
     /// Waits for the delete, and sends it again while the retry policy allows it. `batch`: it went as one transaction with
-    /// others, and whether the retry policy was asked about that. Where it has failed as a whole, each is sent by itself.
+    /// others, and the retry policy's answer about that. Where it has failed as a whole, each is sent by itself.
     fn finish(
         &self,
         call: &Call<'_>,
         held: &HeldNode,
         mut sent: Result<Pending>,
-        mut batch: Option<&Cell<bool>>,
+        mut batch: Option<&Cell<Option<bool>>>,
     ) -> Released {
         let (mut retries, mut in_doubt) = (0, false);
         loop {
@@ -145,11 +148,11 @@ impl LockInternals {
                 },
                 Err(error) => error,
             };
-            if let Some(is_asked) = batch.take()
-                && (error.code() == Some(UNDONE)
-                    || error.code().is_none() && error.is_retryable() && is_asked.replace(true))
-                && !held.session().is_ended()
-            {
+            let verdict = batch.take().filter(|_| !held.session().is_ended());
+            let is_undone = verdict.is_some() && error.code() == Some(UNDONE);
+            let verdict = verdict.filter(|_| error.code().is_none() && error.is_retryable());
+            let may_retry = verdict.and_then(Cell::get);
+            if is_undone || may_retry == Some(true) {
                 sent = self.delete(call, held);
                 continue;
             }
@@ -166,12 +169,15 @@ impl LockInternals {
                 return (Err(self.lost(held.lost().unwrap_or(LostReason::SessionExpired))), None);
             }
             // The retry policy is the caller's code. If it panics the znode needs a clean-up job all the same.
-            let refused = match error.is_retryable() {
+            let refused = match error.is_retryable() && may_retry != Some(false) {
                 true => {
                     caught("a retry policy", || call.allow_retry(&mut retries, error.clone())).unwrap_or(Err(error))
                 }
                 false => Err(error),
             };
+            if let Some(verdict) = verdict {
+                verdict.set(Some(refused.is_ok()));
+            }
             if let Err(error) = refused {
                 let mut job = self.deletion_of_held(held);
                 let done = job.done();
@@ -313,10 +319,10 @@ pub(super) fn release_together(held: &[(&LockInternals, Arc<HeldNode>)]) -> Vec<
     let deletes: Vec<_> = of_batch.map(|((_, held), _)| deletion_of(held.path())).collect();
     let limit = |session| held.first().map_or(0, |(lock, _)| lock.client().core.transaction_limit(session));
     let sent = session.as_ref().map(|session| submit_together(session, deletes, Vec::new(), limit(session)).0);
-    let (mut sent, is_asked) = (sent.into_iter().flatten(), Cell::new(false));
+    let (mut sent, verdict) = (sent.into_iter().flatten(), Cell::new(None));
     let mut finish = |call: &Call<'_>, lock: &LockInternals, held: &HeldNode| {
         let delete = if goes(held) { sent.next() } else { None };
-        lock.finish(call, held, delete.map_or_else(|| lock.delete(call, held), Ok), Some(&is_asked))
+        lock.finish(call, held, delete.map_or_else(|| lock.delete(call, held), Ok), Some(&verdict))
     };
     let each = calls.iter().zip(held).zip(begun);
     let release =

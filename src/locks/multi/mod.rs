@@ -52,7 +52,8 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 /// released in one, however many they are: their creates go as one transaction, and so do their deletes. Such locks have
 /// the same fencing token, each in its own directory. Answers that took 20 ms or longer are looked at once more, which is a second
 /// round trip. If somebody is in front in one of the queues, the contenders behind that one leave theirs before it waits:
-/// others wait for these for a moment at most, and no two multi locks for each other. The client's next few acquires of
+/// others wait for these for a moment at most (a mere try of one fails meanwhile), and no two multi locks for each other. Cached locks,
+/// and those that listen for [unclean deaths](InterProcessMutex::with_unclean_deaths), go one by one. The client's next few acquires of
 /// several locks then go one by one; so always does a mere try, an acquire with
 /// [`max_queue`](AcquireOptions::max_queue), and one of a client with
 /// [`refuse_mixed_kinds`](crate::Builder::refuse_mixed_kinds), as each of them looks before it writes.
@@ -199,7 +200,7 @@ impl InterProcessMultiLock {
         let mut each = AcquireOptions { interrupt: Some(interrupt.clone()), self_fence: None, ..options.clone() };
         let (sender, limits) = unbounded();
         each.limits.get_or_insert(sender);
-        let batch = Batch::new(self.locks.first().and_then(|first| first.batched()), options);
+        let batch = Batch::new(options);
         let mut taken = Members { multi: self.clone(), holds: Vec::new(), ends: Vec::new(), since: None };
         for (index, lock) in self.locks.iter().enumerate() {
             if options.is_over() {
