@@ -79,6 +79,12 @@ pub mod wire {
     };
 }
 
+/// The table of a queue, for this crate's own command.
+#[doc(hidden)]
+pub mod table {
+    pub use crate::locks::queue_view::table::{QueueTable, TableLine, WIDTH, age, brief, data};
+}
+
 /// The contender under every lock, for the model check.
 #[cfg(feature = "testing")]
 #[doc(hidden)]

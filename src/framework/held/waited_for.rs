@@ -10,7 +10,7 @@ use crate::base::{paths::name_of, text::legible};
 /// ```
 /// # curator_locks::docs::example(|client| {
 /// use std::thread;
-/// use curator_locks::{InterProcessMutex, LockQueue, WaitedFor};
+/// use curator_locks::{InterProcessMutex, WaitedFor};
 ///
 /// let mutex = InterProcessMutex::new(client, "/locks/order-42")?.with_lock_data("host-17");
 /// let held = mutex.lock()?;
@@ -24,7 +24,7 @@ use crate::base::{paths::name_of, text::legible};
 ///         }
 ///         Ok::<Option<WaitedFor>, curator_locks::Error>(held.waited_for().cloned())
 ///     });
-///     # while LockQueue::inspect(client, "/locks/order-42")?.waiters().count() == 0 {}
+///     # while curator_locks::LockQueue::inspect(client, "/locks/order-42")?.waiters().count() == 0 {}
 ///     let path = held.path().to_owned();
 ///     held.release()?;
 ///     let waited = waits.join().expect("no panic")?;

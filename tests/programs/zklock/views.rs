@@ -121,6 +121,33 @@ fn a_mutex_of_curator_kazoo_and_rust_contenders() {
 }
 
 #[test]
+fn a_queue_of_the_library_prints_what_ls_prints() {
+    let scene = Scene::new();
+    let client = &scene.arena.client;
+    let mutex = InterProcessMutex::new(client, "/printed")
+        .unwrap()
+        .with_lock_data("a worker's name that is too long for a row");
+    let held = mutex.lock().unwrap();
+    let cancel = CancelToken::new();
+    thread::scope(|scope| {
+        scope.spawn(|| mutex.acquire_with(&AcquireOptions::new().cancel_token(&cancel)));
+        support::await_queue(client, "/printed", 2);
+        let (mut printed, mut listed) = (String::new(), String::new());
+        // Their ages are the same most of the time from the first second on.
+        eventually("both print the same", || {
+            printed = LockQueue::inspect(client, "/printed").unwrap().to_string();
+            printed = printed.replacen("/printed", &scene.full("/printed"), 1) + "\n";
+            listed = stdout_of(&zklock(["ls", &scene.full("/printed")]).output().unwrap());
+            printed == listed
+        });
+        assert_eq!(printed.lines().count(), 4, "{printed}");
+        assert!(printed.lines().skip(1).all(|line| line.chars().count() <= 80), "{printed}");
+        cancel.cancel();
+    });
+    held.release().unwrap();
+}
+
+#[test]
 fn readers_and_writers_of_curator_and_rust() {
     let scene = Scene::new();
     let peers = scene.arena.start([scene.java("java-r"), scene.java("java-w")]);
