@@ -218,11 +218,17 @@ numbers! {
     waits: Times = Timer("curator_locks_wait_seconds", "Time of granted acquires, from the call to its return."),
     /// How long a waiter took from the wake-up that ended its sleep to the grant: the lock was free for about this
     /// long, plus the way of the wake-up. Threads that pass on a kept znode are not in it.
-    hand_overs: Times = Timer("curator_locks_hand_over_seconds", "Time of waiters from the wake-up that ended their sleep to the grant."),
+    hand_overs: Times = Timer(
+        "curator_locks_hand_over_seconds",
+        "Time of waiters from the wake-up that ended their sleep to the grant."
+    ),
     /// Locks held now; a lost one until its holder has released it. A znode that is kept counts once, in use or not.
     held: u64 = Gauge("curator_locks_held", "Locks held now."),
     /// How long locks were held, up to the release or the loss; a znode that was kept counts once, for all its grants.
-    holds: Times = Timer("curator_locks_hold_seconds", "Time for which locks were held, up to the release or the loss."),
+    holds: Times = Timer(
+        "curator_locks_hold_seconds",
+        "Time for which locks were held, up to the release or the loss."
+    ),
     /// Locks that were lost.
     losses: Losses = LossCounters(),
     /// How often a held lock was found [in doubt](crate::HoldState::InDoubt): after each reconnect until the server has
@@ -233,12 +239,18 @@ numbers! {
     /// Requests, by kind.
     requests: Requests = RequestCounters(),
     /// Requests whose reply never came, because the connection ended first: whether they were carried out is unknown.
-    requests_unanswered: u64 = Counter("curator_locks_requests_unanswered_total", None, "Requests whose connection ended before the reply."),
+    requests_unanswered: u64 = Counter(
+        "curator_locks_requests_unanswered_total", None,
+        "Requests whose connection ended before the reply."
+    ),
     /// How long heartbeats took to be answered.
     heartbeats: Times = Timer("curator_locks_heartbeat_seconds", "Time of heartbeats until they were answered."),
     /// Heartbeats answered after more than 0.3 of the session timeout, which is too late to keep locks from being in doubt,
     /// and connections that ended before the answer to one.
-    heartbeats_late: u64 = Counter("curator_locks_heartbeats_late_total", None, "Heartbeats answered after more than 0.3 of the session timeout, or not at all."),
+    heartbeats_late: u64 = Counter(
+        "curator_locks_heartbeats_late_total", None,
+        "Heartbeats answered after more than 0.3 of the session timeout, or not at all."
+    ),
     /// Watches now, on their way to the server or there.
     watches: u64 = Gauge("curator_locks_watches", "Watches now, on their way to the server or there."),
     /// Watch events that have come.
