@@ -434,6 +434,30 @@ fn the_doctor_finds_a_server_in_order_and_a_tick_that_is_too_long() {
 }
 
 #[test]
+fn the_doctor_minds_credentials_that_are_not_encrypted_and_servers_that_stand_twice() {
+    let server = support::server().connect_string();
+    let verdict = |check: &str, words: &[&str]| {
+        let output = zklock([&["doctor", "--json", "--session-timeout", "60s"], words].concat()).output().unwrap();
+        let said = stdout_of(&output);
+        let document: Value = serde_json::from_str(&said).unwrap();
+        let found = document.as_array().unwrap().iter().find(|row| row["check"] == check).cloned();
+        assert!(!said.contains("secret"), "{said}");
+        found.map(|row| (text(&row["verdict"]), text(&row["found"])))
+    };
+    let minds = |check: &str, words: &[&str], part: &str| match verdict(check, words) {
+        Some((verdict, found)) => assert!(verdict == "mind" && found.contains(part), "{words:?}: {verdict}, {found}"),
+        None => panic!("{words:?}: no {check}"),
+    };
+    assert_eq!(verdict("encryption", &[]), Some(("ok".to_owned(), "none, and no credentials".to_owned())));
+    minds("encryption", &["--auth", "digest:shop:secret"], "the password of --auth");
+    assert_eq!(verdict("duplicate", &[]), None);
+    let twice = format!("{server},{server}");
+    minds("duplicate", &["--connect", &twice], &format!("{server} stands twice"));
+    let names = format!("{server},{}", server.replace("127.0.0.1", "localhost"));
+    minds("duplicate", &["--connect", &names], &format!("are both {server}"));
+}
+
+#[test]
 fn the_doctor_removes_what_it_made_and_nothing_else() {
     let client = support::client();
     let there = |path: &str| client.check_exists().for_path(path).unwrap().is_some();
