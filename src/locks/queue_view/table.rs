@@ -94,8 +94,8 @@ impl<'a> QueueTable<'a> {
 
     fn widths(&self) -> Vec<usize> {
         let columns = self.rows.first().map_or(0, Vec::len);
-        let width = |column| self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-        (0..columns).map(|column| width(column).unwrap_or_default()).collect()
+        let cells = |column: usize| self.rows.iter().filter_map(move |row| row.get(column));
+        (0..columns).map(|column| cells(column).map(|cell| cell.chars().count()).max().unwrap_or_default()).collect()
     }
 }
 
