@@ -128,7 +128,7 @@ fn the_last_one_in_front_counts_and_the_time_is_that_of_all() {
         let path = held.path().to_owned();
         let at_least = waits_by_now.elapsed();
         held.release().unwrap();
-        let [Some(waited)] = waits.join().unwrap().try_into().unwrap() else { panic!("nobody was in front") };
+        let Some(waited) = waits.join().unwrap().remove(0) else { panic!("nobody was in front") };
         assert_eq!((waited.path.as_str(), waited.data.as_deref()), (path.as_str(), Some(b"first".as_slice())));
         assert!(at_least <= waited.time && waited.time <= begin.elapsed(), "{waited:?}, {at_least:?}");
         waited
