@@ -22,6 +22,8 @@ use crate::support::{
 const PATH: &str = "/locks/w";
 
 type Lock = Arc<dyn InterProcessLock>;
+/// Makes a lock of a client, with these data.
+type Make = fn(&CuratorFramework, &str) -> Lock;
 
 fn mutex(client: &CuratorFramework, data: &str) -> InterProcessMutex {
     InterProcessMutex::new(client, PATH).unwrap().with_lock_data(data)
@@ -58,7 +60,7 @@ fn name_of(path: &str) -> &str {
 
 #[test]
 fn it_names_the_contender_in_front_its_session_its_data_and_the_time() {
-    let kinds: [(&str, fn(&CuratorFramework, &str) -> Lock, fn(&CuratorFramework, &str) -> Lock); 6] = [
+    let kinds: [(&str, Make, Make); 6] = [
         ("mutex", |one, data| Arc::new(mutex(one, data)), |two, data| Arc::new(mutex(two, data))),
         (
             "writer behind reader",
