@@ -174,7 +174,11 @@ fn a_lost_lock_is_warned_about_also_where_its_guard_is_dropped_before_anybody_kn
     let held = InterProcessMutex::new(&client, "/m").unwrap();
     let held = held.lock().unwrap();
     let node = held.path().rsplit('/').next().unwrap().to_owned();
-    let lost = format!("connection state LOST: session {:#x} at {} is gone", client.session_id(), support::server().connect_string());
+    let lost = format!(
+        "connection state LOST: session {:#x} at {} is gone",
+        client.session_id(),
+        support::server().connect_string()
+    );
     expire(&client);
     eventually("lost", || held.is_lost());
     eventually("the session's end is told", || logged().contains(&lost));
