@@ -22,6 +22,7 @@ use crate::{
     voice,
 };
 
+pub(crate) const HEADINGS: [&str; 8] = ["STATE", "MODE", "SINCE", "AGE", "SESSION", "NAMES", "DATA", "NODE"];
 /// Which column tells the host: the one behind the session's.
 const HOST: usize = 5;
 /// Columns for whoever wants all of them.
@@ -32,14 +33,14 @@ const WIDEST_DATA: usize = 48;
 const WIDTH: usize = 80;
 const LEAST_DATA: usize = 8;
 
-const BOLD: u8 = 1;
-const DIM: u8 = 2;
+pub(crate) const BOLD: u8 = 1;
+pub(crate) const DIM: u8 = 2;
 pub(crate) const RED: u8 = 31;
 pub(crate) const GREEN: u8 = 32;
 pub(crate) const YELLOW: u8 = 33;
 
 /// The spaces in front of a row, and between two columns.
-const GAP: usize = 2;
+pub(crate) const GAP: usize = 2;
 
 /// The pause between two looks of `zklock wait`.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -118,11 +119,7 @@ pub(crate) fn inspect(client: &CuratorFramework, path: &str) -> curator_locks::R
 
 /// Prints what `look` gives, once or again and again.
 pub(crate) fn repeat(show: &Show, mut look: impl FnMut() -> Result<String>) -> Result<()> {
-    match show.color {
-        ColorChoice::Auto => {}
-        ColorChoice::Always => anstream::ColorChoice::Always.write_global(),
-        ColorChoice::Never => anstream::ColorChoice::Never.write_global(),
-    }
+    choose_colors(show.color);
     let clears = show.watch.is_some() && !show.json && io::stdout().is_terminal();
     loop {
         match (look(), show.watch) {
@@ -140,6 +137,15 @@ pub(crate) fn repeat(show: &Show, mut look: impl FnMut() -> Result<String>) -> R
         if is_unread_after(pause.max(Duration::from_millis(100))) {
             return Ok(());
         }
+    }
+}
+
+/// Colours as the command line says, and otherwise as the environment does.
+pub(crate) fn choose_colors(color: ColorChoice) {
+    match color {
+        ColorChoice::Auto => {}
+        ColorChoice::Always => anstream::ColorChoice::Always.write_global(),
+        ColorChoice::Never => anstream::ColorChoice::Never.write_global(),
     }
 }
 
@@ -201,8 +207,8 @@ fn contender(entry: &QueueEntry, hosts: &Hosts) -> Value {
     })
 }
 
-/// A lock as lines: a heading, a row for each contender, notes. With all columns, or in 80 of the terminal's.
-pub(crate) fn table(queue: &LockQueue, hosts: &Hosts, is_long: bool) -> String {
+/// The kind of a lock, and how many hold it and wait for it.
+pub(crate) fn facts(queue: &LockQueue) -> Vec<String> {
     let cached = queue.entries.iter().filter(|entry| is_cached(entry)).count();
     let (holds, waits) = (queue.holders().count() - cached, queue.waiters().count());
     let mut facts = vec![queue.kind.to_string()];
@@ -224,10 +230,14 @@ pub(crate) fn table(queue: &LockQueue, hosts: &Hosts, is_long: bool) -> String {
             waits => facts.push(format!("{waits} wait")),
         }
     }
-    let mut text = format!("{}  {}\n", paint(BOLD, &queue.path), facts.join(", "));
-    let mut rows =
-        vec![["STATE", "MODE", "SINCE", "AGE", "SESSION", "NAMES", "DATA", "NODE"].map(str::to_owned).to_vec()];
-    rows.extend(queue.entries.iter().map(|entry| row(queue, entry)));
+    facts
+}
+
+/// A lock as lines: a heading, a row for each contender, notes. With all columns, or in 80 of the terminal's.
+pub(crate) fn table(queue: &LockQueue, hosts: &Hosts, is_long: bool) -> String {
+    let mut text = format!("{}  {}\n", paint(BOLD, &queue.path), facts(queue).join(", "));
+    let mut rows = vec![HEADINGS.map(str::to_owned).to_vec()];
+    rows.extend(queue.entries.iter().map(|entry| row(queue, entry).to_vec()));
     if hosts.are_wanted() {
         let of = queue.entries.iter().map(|entry| hosts.of(entry).unwrap_or("-"));
         rows.iter_mut().zip(["HOST"].into_iter().chain(of)).for_each(|(row, host)| row.insert(HOST, host.to_owned()));
@@ -247,7 +257,8 @@ pub(crate) fn table(queue: &LockQueue, hosts: &Hosts, is_long: bool) -> String {
     text
 }
 
-fn row(queue: &LockQueue, entry: &QueueEntry) -> Vec<String> {
+/// A contender's cells below [`HEADINGS`].
+pub(crate) fn row(queue: &LockQueue, entry: &QueueEntry) -> [String; HEADINGS.len()] {
     let state = match entry.state {
         EntryState::Holds if entry.is_asked_back => "asked".to_owned(),
         EntryState::Holds | EntryState::Cached(_) => entry.state.to_string(),
@@ -255,7 +266,7 @@ fn row(queue: &LockQueue, entry: &QueueEntry) -> Vec<String> {
     };
     let session = if entry.session == 0 { "none".to_owned() } else { format!("{:#x}", entry.session) };
     let node = entry.path.strip_prefix(&queue.path).map_or(entry.path.as_str(), |node| node.trim_start_matches('/'));
-    vec![
+    [
         state,
         entry.mode.to_string(),
         since(entry.since_millis),
@@ -284,9 +295,9 @@ fn shorten(rows: &mut [Vec<String>]) {
 }
 
 /// The text, or its begin with dots.
-fn cut(text: &str, most: usize) -> String {
+pub(crate) fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
-        Some(_) => text.chars().take(most - 3).chain("...".chars()).collect(),
+        Some(_) => text.chars().take(most.saturating_sub(3)).chain("...".chars()).take(most).collect(),
         None => text.to_owned(),
     }
 }
@@ -296,17 +307,24 @@ pub(crate) fn is_cached(entry: &QueueEntry) -> bool {
     matches!(entry.state, EntryState::Cached(_))
 }
 
-fn width(rows: &[Vec<String>], column: usize) -> usize {
+pub(crate) fn width(rows: &[Vec<String>], column: usize) -> usize {
     rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or_default()
+}
+
+/// A line for each row, each column as wide as its widest cell.
+pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
+    let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(|column| width(rows, column)).collect();
+    let line = |row: &Vec<String>| {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        format!("  {}", cells.join("  ")).trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
 }
 
 /// Aligned, the first row as a heading. Colours come after the widths are known.
 fn columns(rows: &[Vec<String>]) -> String {
-    let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(|column| width(rows, column)).collect();
     let mut text = String::new();
-    for (index, row) in rows.iter().enumerate() {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        let line = format!("  {}", cells.join("  ")).trim_end().to_owned();
+    for (index, (row, line)) in rows.iter().zip(aligned(rows)).enumerate() {
         let is_holder = row.first().is_some_and(|state| !state.starts_with("waits"));
         text.push_str(&if index == 0 {
             paint(DIM, &line)
@@ -325,6 +343,14 @@ pub(crate) fn data(entry: &QueueEntry) -> String {
     let Some(data) = &entry.data else { return "(not readable)".to_owned() };
     let text: String = String::from_utf8_lossy(data).trim().chars().flat_map(char::escape_debug).collect();
     cut(&text, WIDEST_DATA)
+}
+
+/// A contender for people: its data, or its session where it has none.
+pub(crate) fn name(entry: &QueueEntry) -> String {
+    match data(entry) {
+        data if data.is_empty() => format!("session {:#x}", entry.session),
+        data => data,
+    }
 }
 
 /// The age of a moment of the server's clock, by this machine's clock; never negative.
