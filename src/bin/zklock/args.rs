@@ -49,6 +49,7 @@ Examples:
   zklock run /jobs/report -- make report
   zklock run --timeout 30s /jobs/report -c 'make report && mail report'
   zklock run --also /accounts/17 /accounts/4 -- ./transfer 4 17 100
+  zklock run --retry-lost 3 /jobs/report -- make report  again if the servers took the lock away meanwhile
   zklock run --at-least 1m /cron/nightly -- ./nightly    for clocks of cron that differ by less than a minute";
 
 const LS_HELP: &str = "\
@@ -237,6 +238,10 @@ pub(crate) struct Run {
     /// Give the lock back after so long: the command is ended before, as if the lock were about to be lost (status 123)
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) at_most: Option<Duration>,
+    /// If the lock was lost and the command ended (status 123), wait for the lock and run the command again, so many times at most;
+    /// not after HUP, INT, QUIT or TERM
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "at_most")]
+    pub(crate) retry_lost: u32,
     /// Run also where a lock of another kind is used at the same path, which does not exclude this one
     #[arg(long)]
     pub(crate) mixed: bool,

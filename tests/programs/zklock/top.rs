@@ -2,10 +2,7 @@
 
 use std::process::Child;
 
-use curator_locks::{
-    InterProcessMutex,
-    testing::FaultProxy,
-};
+use curator_locks::{InterProcessMutex, testing::FaultProxy};
 use nix::{
     sys::{
         signal::{Signal, kill},

@@ -43,6 +43,8 @@ pub(super) struct Ended {
     pub(super) status: u8,
     /// Whether a signal that would end a program came after it: there was no command any more to pass it on to.
     pub(super) is_interrupted: bool,
+    /// Whether it was ended because the lock was lost or about to be lost.
+    pub(super) was_lost: bool,
 }
 
 /// Runs the command while the lock is held.
@@ -150,7 +152,7 @@ pub(super) fn supervise(
     // From here on no signal goes to its group. Signals without a name are told only here.
     let status = started.wait().ok().and_then(|status| status.code().or_else(|| Some(128 + status.signal()?)));
     let status = status.and_then(|status| u8::try_from(status).ok()).or(known).unwrap_or(FAILED);
-    Ok(Ended { status: otherwise.unwrap_or(status), is_interrupted })
+    Ok(Ended { status: otherwise.unwrap_or(status), is_interrupted, was_lost: otherwise == Some(LOST) })
 }
 
 /// The state while the command runs.
