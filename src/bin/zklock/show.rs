@@ -68,7 +68,7 @@ pub(crate) fn ls(connection: &Connection, args: &Ls) -> Result<u8> {
 pub(crate) fn wait(connection: &Connection, args: &Wait) -> Result<u8> {
     let begun = Instant::now();
     let time = args.timeout.unwrap_or(Duration::MAX);
-    let over = |why: &str| Failure { status: NOT_HAD, text: format!("{why} after {:?}", begun.elapsed()) };
+    let over = |why: &str| Failure { status: NOT_HAD, text: format!("{why} after {}", brief(begun.elapsed())) };
     let settings = Settings::of(connection)?;
     let client = settings.client(RetryForever::new(RETRY), None)?;
     settings.await_connection_for(time, &client, || false).map_err(|failure| match args.timeout {
@@ -217,8 +217,7 @@ pub(crate) fn facts(queue: &LockQueue) -> Vec<String> {
         match holds {
             0 if cached == 0 => facts.push("free".to_owned()),
             0 => {}
-            1 => facts.push("1 holds".to_owned()),
-            holds => facts.push(format!("{holds} hold")),
+            holds => facts.push(counted(holds, "holds", "hold")),
         }
         if cached > 0 {
             facts.push(format!("{cached} held or kept idle"));
@@ -226,8 +225,7 @@ pub(crate) fn facts(queue: &LockQueue) -> Vec<String> {
         match waits {
             _ if !queue.shows_waiters() => facts.push("waiters of this kind are not to be seen".to_owned()),
             0 => {}
-            1 => facts.push("1 waits".to_owned()),
-            waits => facts.push(format!("{waits} wait")),
+            waits => facts.push(counted(waits, "waits", "wait")),
         }
     }
     facts
@@ -345,6 +343,11 @@ pub(crate) fn data(entry: &QueueEntry) -> String {
     cut(&text, WIDEST_DATA)
 }
 
+/// One of them, or several.
+pub(crate) fn counted(count: usize, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
+}
+
 /// A contender for people: its data, or its session where it has none.
 pub(crate) fn name(entry: &QueueEntry) -> String {
     match data(entry) {
@@ -392,6 +395,12 @@ mod tests {
         }
         assert_eq!(brief(Duration::from_millis(250)), "250ms");
         assert_eq!(age(i64::MAX), Duration::ZERO, "a server's clock that goes ahead");
+    }
+
+    #[test]
+    fn one_is_not_several() {
+        let counted = [0, 1, 2].map(|count| counted(count, "holds", "hold"));
+        assert_eq!(counted, ["0 hold", "1 holds", "2 hold"]);
     }
 
     #[test]

@@ -70,8 +70,8 @@ impl Walk {
         while let Some(path) = left.pop() {
             seen += 1;
             if seen > limit {
-                walk.notes
-                    .push(format!("there are more than {limit} directories: begin further below, or set --limit"));
+                let directories = show::counted(limit, "directory", "directories");
+                walk.notes.push(format!("there are more than {directories}: begin further below, or set --limit"));
                 break;
             }
             match look_into(client, &path) {

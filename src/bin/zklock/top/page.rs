@@ -182,9 +182,9 @@ impl State {
         let held = locks.iter().filter(|lock| lock.is_held()).count();
         let waits = locks.iter().map(|lock| lock.waiters().count()).sum();
         let facts = [
-            counted(locks.len(), "lock", "locks"),
+            show::counted(locks.len(), "lock", "locks"),
             format!("{held} held"),
-            counted(waits, "waits", "wait"),
+            show::counted(waits, "waits", "wait"),
             format!("{:.1} hand-overs/s", self.rates.values().sum::<f64>()),
         ];
         let text = format!("zklock top {}  {}  {}", self.root, self.looked_at, facts.join(", "));
@@ -265,11 +265,6 @@ impl State {
         let lines = show::aligned(&rows).into_iter().map(|text| Line { text, color: None });
         [Line::new("LAST GRANTS", DIM)].into_iter().chain(lines).collect()
     }
-}
-
-/// One of them, or several.
-fn counted(count: usize, one: &str, several: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { several })
 }
 
 fn longest<'a>(contenders: impl Iterator<Item = &'a QueueEntry>) -> Option<Duration> {
@@ -364,6 +359,5 @@ mod tests {
         let orders: Vec<&str> =
             std::iter::successors(Some(Order::Wait), |order| Some(order.next())).take(6).map(Order::name).collect();
         assert_eq!(orders.first(), orders.last());
-        assert_eq!(counted(1, "waits", "wait"), "1 waits");
     }
 }
