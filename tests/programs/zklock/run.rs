@@ -1,9 +1,11 @@
 //! A command under a lock.
 
 use std::{
+    ffi::OsStr,
     fs,
     io::Write,
     ops::Range,
+    os::unix::process::CommandExt,
     path::Path,
     process::{Command, Output, Stdio},
     thread,
@@ -48,6 +50,51 @@ fn the_status_of_the_command_is_passed_through() {
     assert_eq!(missing.status.code(), Some(127));
     assert!(stderr_of(&missing).contains("cannot run /no/such/command"), "{}", stderr_of(&missing));
     assert_eq!(zklock(["run", &path(), "--", "/etc/passwd"]).output().unwrap().status.code(), Some(126));
+}
+
+/// Daemons ignore all signals, and whatever was spawned by glibc ignores 32 and 33.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_command_ignores_the_signals_that_it_would_ignore_under_flock() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let command = ["grep", "SigIgn", "/proc/self/status"];
+    let ignored = |begin: &[&str], forks: bool, run: &Command| {
+        let words = begin.iter().map(AsRef::as_ref).chain([run.get_program()]).chain(run.get_args());
+        let words: Vec<&OsStr> = words.collect();
+        let mut start = Command::new(words[0]);
+        start.args(&words[1..]).envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        if forks {
+            start.gid(nix::unistd::getegid().as_raw());
+        }
+        let output = start.output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr_of(&output));
+        let mask = u64::from_str_radix(stdout_of(&output).split_whitespace().last().unwrap(), 16).unwrap();
+        // Rust's programs ignore PIPE, and whether they were started so is not to be seen.
+        mask & !(1 << (Signal::SIGPIPE as u64 - 1))
+    };
+    let mut flock = Command::new("flock");
+    flock.arg(file.path()).args(command);
+    let run = zklock([&["run", &path(), "--"], &command[..]].concat());
+    let all: &[&str] = &["env", "--ignore-signal"];
+    for (begin, forks) in [(&[][..], true), (&[], false), (all, true), (all, false)] {
+        let (expected, found) = (ignored(begin, forks, &flock), ignored(begin, forks, &run));
+        assert_eq!(found, expected, "{found:#x} instead of {expected:#x}, {begin:?}, forked: {forks}");
+        assert_eq!(expected == 0, forks && begin.is_empty(), "{expected:#x}");
+    }
+}
+
+#[test]
+fn a_command_that_ignores_all_signals_ends_with_its_lock() {
+    let (client, path) = (client(), path());
+    let run = zklock(["run", &path, "--", "sh", "-c", "echo ready; while :; do :; done"]);
+    let mut deaf = Command::new("env");
+    deaf.arg("--ignore-signal").arg(run.get_program()).args(run.get_args());
+    deaf.envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut run = Running::start(deaf);
+    assert_eq!(run.line(), "ready");
+    let queue = LockQueue::inspect(&client, &path).unwrap();
+    client.delete().for_path(&queue.entries[0].path).unwrap();
+    assert_eq!(run.status(), LOST);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use nix::unistd::{getpid, getppid};
+use nix::unistd::{getegid, getpid, getppid};
 
 use super::clock;
 use crate::{
@@ -38,6 +38,9 @@ pub(super) fn this_program() -> Command {
         if cfg!(target_os = "linux") { "/proc/self/exe".into() } else { std::env::current_exe().unwrap_or_default() };
     let mut command = Command::new(path);
     command.arg0("zklock");
+    // Its own group, so that the standard library forks: glibc's posix_spawn would have the command ignore the signals 32 and 33,
+    // through every exec.
+    command.gid(getegid().as_raw());
     command
 }
 
