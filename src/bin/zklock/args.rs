@@ -45,6 +45,13 @@ belong its process group and what an interactive shell starts in groups of its o
 (setsid), nor what gets other rights (sudo): let sudo run zklock instead.
 HUP, INT, QUIT, TERM, USR1, USR2 and CONT go on to the command. `zklock revoke` makes it TERM.
 
+A script that needs the lock from its first line to its last begins with this line, and needs no other one:
+  [ \"$ZKLOCK_PATH\" = /jobs/report ] || exec zklock run /jobs/report -- \"$0\" \"$@\"
+For a part of it there is -c. With flock(1) a script can also take a lock on its way, `exec 9>FILE; flock 9`: all that it starts
+inherits the descriptor, and the kernel frees the lock when the last of them has closed it. No kernel does that for a lock of a
+cluster, and the servers may give it to somebody else while the script works. A process beside the script could not end in time
+what the script has started and what has lost its parent since, so no command of zklock leaves a lock behind for a script.
+
 Examples:
   zklock run /jobs/report -- make report
   zklock run --timeout 30s /jobs/report -c 'make report && mail report'

@@ -5,7 +5,7 @@ use std::{
     fs,
     io::Write,
     ops::Range,
-    os::unix::process::CommandExt,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
     path::Path,
     process::{Command, Output, Stdio},
     thread,
@@ -213,6 +213,36 @@ fn two_at_once_never_overlap_whatever_the_kind() {
             }
         });
     }
+}
+
+/// By the line that the help shows.
+#[test]
+fn a_script_that_locks_itself_is_alone_from_its_first_line_to_its_last() {
+    let (directory, path) = (tempfile::tempdir().unwrap(), path());
+    let help = stdout_of(&zklock(["run", "--help"]).output().unwrap());
+    let line = help.lines().find(|line| line.contains("|| exec zklock run")).unwrap();
+    let line = line
+        .trim()
+        .replace("/jobs/report", &path)
+        .replace("zklock run", &format!("{} run", env!("CARGO_BIN_EXE_zklock")));
+    let script = directory.path().join("script");
+    // Under the lock it may run itself again.
+    let work = "[ \"$1\" = inner ] && exit 0\nmkdir \"$1\" || exit 9\n\"$0\" inner || exit 8\nsleep 0.02\nrmdir \"$1\"\nexit 7\n";
+    fs::write(&script, format!("#!/bin/sh\n{line}\n{work}")).unwrap();
+    let servers = zklock([""; 0]);
+    let run = || {
+        let mut command = Command::new("sh");
+        command.arg(&script).arg(directory.path().join("in the room"));
+        command.envs(servers.get_envs().filter_map(|(name, value)| Some((name, value?)))).output().unwrap()
+    };
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    thread::scope(|scope| {
+        let all: Vec<_> = (0..6).map(|_| scope.spawn(run)).collect();
+        for run in all {
+            let output = run.join().unwrap();
+            assert_eq!(output.status.code(), Some(7), "{}", stderr_of(&output));
+        }
+    });
 }
 
 #[test]

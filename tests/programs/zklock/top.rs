@@ -72,15 +72,15 @@ fn number(child: &Child) -> Pid {
 fn the_longest_wait_stands_first_and_shows_whom_it_waits_for() {
     let (client, root) = (client(), format!("/{}", support::namespace()));
     let (first, second) = (format!("{root}/a"), format!("{root}/b"));
-    let hold = |path: &str, data: &str| InterProcessMutex::new(&client, path).unwrap().with_lock_data(data).lock().unwrap();
+    let hold =
+        |path: &str, data: &str| InterProcessMutex::new(&client, path).unwrap().with_lock_data(data).lock().unwrap();
     let (of_a, of_b) = (hold(&first, "the holder of a"), hold(&second, "the holder of b"));
     let wait = |path: &str, data: &str, count| {
         let run = zklock(["run", "--data", data, path, "--", "sleep", "1000"]).spawn().unwrap();
         support::await_queue(&client, path, count);
         run
     };
-    let mut waiters =
-        [wait(&second, "longest\x1b[2J", 2), wait(&second, "behind it", 3), wait(&first, "shortest", 2)];
+    let mut waiters = [wait(&second, "longest\x1b[2J", 2), wait(&second, "behind it", 3), wait(&first, "shortest", 2)];
 
     let screen = Screen::of((80, 24));
     let before = modes(&screen);
@@ -225,7 +225,7 @@ fn it_is_not_suspended_where_nobody_would_have_it_go_on() {
 fn an_outage_is_shown_and_keeps_no_key_from_its_effect() {
     let (proxy, screen) = (FaultProxy::start(support::server().connect_string()).unwrap(), Screen::of((80, 24)));
     let before = modes(&screen);
-    let mut run = screen.run(&zklock_at(&proxy.connect_string(), ["top", "--watch", "100ms", &path()]));
+    let mut run = screen.run(&zklock_at(&proxy.connect_string(), ["top", "--connection-timeout", "2s", "--watch", "100ms", &path()]));
     await_frame(&screen, "the first frame", |lines| has(lines, "no locks below"));
     proxy.refuse();
     proxy.cut();

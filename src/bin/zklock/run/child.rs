@@ -13,8 +13,8 @@ use nix::unistd::{getegid, getpid, getppid};
 
 use super::clock;
 use crate::{
-    login::PASSWORD,
     failure::{FAILED, LOST, NOT_EXECUTABLE, NOT_FOUND},
+    login::PASSWORD,
     voice,
 };
 

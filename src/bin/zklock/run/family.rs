@@ -69,7 +69,8 @@ impl Family {
     pub(super) fn has_ended(&self) -> bool {
         let Some(group) = self.group.map(Pid::as_raw) else { return false };
         let leader = Stat::of(group).filter(|leader| leader.group == group);
-        leader.is_some_and(|leader| !leader.lives) && !pids().filter_map(Stat::of).any(|stat| stat.lives && stat.group == group)
+        leader.is_some_and(|leader| !leader.lives)
+            && !pids().filter_map(Stat::of).any(|stat| stat.lives && stat.group == group)
     }
 
     /// The processes that have not ended. None without `/proc`.

@@ -238,7 +238,9 @@ fn describe(args: &Run) -> String {
     let line = args.shell.as_ref().map(|line| line.to_string_lossy().into_owned());
     // Where a line begins with assignments, their values may be secret, and only a shell can tell where they end.
     let is_name = |word: &&str| !word.is_empty() && !word.contains('=');
-    let first = |line: &str| line.split(|c: char| c.is_whitespace() || "<>|;&()$`".contains(c)).next().filter(is_name).map(str::to_owned);
+    let first = |line: &str| {
+        line.split(|c: char| c.is_whitespace() || "<>|;&()$`".contains(c)).next().filter(is_name).map(str::to_owned)
+    };
     let first = line.as_deref().and_then(first);
     let command = || args.line().first().map(|command| command.to_string_lossy().into_owned());
     let command = first.or_else(command).filter(|command| is_name(&command.as_str())).unwrap_or_default();

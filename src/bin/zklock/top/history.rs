@@ -6,6 +6,7 @@ use std::{
 };
 
 use curator_locks::{EntryMode, LockQueue, QueueEntry};
+use jiff::{Timestamp, Zoned};
 
 use crate::show;
 
@@ -75,7 +76,7 @@ impl History {
     pub(super) fn look(&mut self, locks: &[LockQueue], at: Instant) {
         let contenders = |lock: &LockQueue| lock.entries.iter().map(Contender::from).collect();
         let seen = locks.iter().map(|lock| (id_of(lock), contenders(lock))).collect();
-        self.note(seen, at, &super::clock_time(), super::now_millis());
+        self.note(seen, at, &clock_time(), Timestamp::now().as_millisecond());
     }
 
     fn note(&mut self, seen: BTreeMap<LockId, Vec<Contender>>, at: Instant, clock: &str, millis: i64) {
@@ -124,6 +125,11 @@ impl History {
         }
         rates
     }
+}
+
+/// The time of day, for people.
+pub(super) fn clock_time() -> String {
+    Zoned::now().strftime("%H:%M:%S").to_string()
 }
 
 #[cfg(test)]

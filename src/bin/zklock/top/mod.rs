@@ -18,7 +18,6 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, after, bounded, never, select, unbounded};
 use curator_locks::CuratorFramework;
-use jiff::{Timestamp, Zoned};
 use signal_hook::{
     consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH},
     iterator::Signals,
@@ -127,14 +126,4 @@ fn catch_signals() -> Result<Receiver<i32>> {
     let pass_on = move || signals.forever().try_for_each(|signal| sender.send(signal));
     thread::Builder::new().name("signals".into()).spawn(pass_on).map_err(cannot("start a thread"))?;
     Ok(receiver)
-}
-
-/// The time of day, for people.
-fn clock_time() -> String {
-    Zoned::now().strftime("%H:%M:%S").to_string()
-}
-
-/// This machine's time, as milliseconds since the epoch.
-fn now_millis() -> i64 {
-    Timestamp::now().as_millisecond()
 }

@@ -9,8 +9,7 @@ use std::{
 use curator_locks::{EntryMode, LockQueue, QueueEntry};
 
 use super::{
-    clock_time,
-    history::{GRANTS, Grant, History, LockId, id_of},
+    history::{GRANTS, Grant, History, LockId, clock_time, id_of},
     keys::Key,
 };
 use crate::{
@@ -63,14 +62,14 @@ impl Order {
 }
 
 /// A line, and its colour.
-struct Line {
+struct PageLine {
     text: String,
     color: Option<u8>,
 }
 
-impl Line {
-    fn new(text: impl Into<String>, color: u8) -> Line {
-        Line { text: text.into(), color: Some(color) }
+impl PageLine {
+    fn new(text: impl Into<String>, color: u8) -> PageLine {
+        PageLine { text: text.into(), color: Some(color) }
     }
 }
 
@@ -157,13 +156,13 @@ impl State {
         above.extend(heading);
         above.extend(locks.into_iter().skip(self.offset).take(self.room));
         let gap = rows.saturating_sub(above.len() + below.len());
-        above.extend((0..gap).map(|_| Line { text: String::new(), color: None }));
+        above.extend((0..gap).map(|_| PageLine { text: String::new(), color: None }));
         above.append(&mut below);
         above.truncate(rows);
         above.iter().map(|line| self.painted(line, columns)).collect()
     }
 
-    fn painted(&self, line: &Line, columns: usize) -> String {
+    fn painted(&self, line: &PageLine, columns: usize) -> String {
         let text = show::cut(&line.text, columns);
         line.color.filter(|_| self.has_colors).map_or(text.clone(), |color| show::paint(color, &text))
     }
@@ -177,7 +176,7 @@ impl State {
     }
 
     /// What is true of all locks, and the keys.
-    fn head(&self) -> Vec<Line> {
+    fn head(&self) -> Vec<PageLine> {
         let locks = &self.walk.locks;
         let held = locks.iter().filter(|lock| lock.is_held()).count();
         let waits = locks.iter().map(|lock| lock.waiters().count()).sum();
@@ -189,36 +188,39 @@ impl State {
         ];
         let text = format!("zklock top {}  {}  {}", self.root, self.looked_at, facts.join(", "));
         let keys = format!("by {}   s sorts, space looks, j k scroll, q quits", self.order.name());
-        let mut lines = vec![Line::new(text, BOLD), Line::new(keys, DIM)];
-        lines.extend(self.failure.iter().map(|failure| Line::new(format!("since then: {failure}"), RED)));
-        let circles = self.circles.iter().map(|circle| Line::new(tree::say_circle(circle), RED));
-        let notes = self.walk.notes.iter().map(|note| Line::new(format!("note: {note}"), YELLOW));
+        let mut lines = vec![PageLine::new(text, BOLD), PageLine::new(keys, DIM)];
+        lines.extend(self.failure.iter().map(|failure| PageLine::new(format!("since then: {failure}"), RED)));
+        let circles = self.circles.iter().map(|circle| PageLine::new(tree::say_circle(circle), RED));
+        let notes = self.walk.notes.iter().map(|note| PageLine::new(format!("note: {note}"), YELLOW));
         lines.extend(circles.chain(notes).take(NOTES));
         lines
     }
 
     /// A heading, and each lock with its contenders, in order.
-    fn locks(&self, columns: usize) -> Vec<Line> {
+    fn locks(&self, columns: usize) -> Vec<PageLine> {
         let mut locks: Vec<&LockQueue> = self.walk.locks.iter().collect();
         if locks.is_empty() {
-            return vec![Line { text: format!("no locks below {}", self.root), color: None }];
+            return vec![PageLine { text: format!("no locks below {}", self.root), color: None }];
         }
         locks.sort_by_cached_key(|lock| (Reverse(self.weight(lock)), lock.path.clone()));
-        let shown: Vec<_> = locks.iter().flat_map(|lock| lock.entries.iter().take(CONTENDERS).map(move |one| (*lock, one))).collect();
+        let shown: Vec<_> =
+            locks.iter().flat_map(|lock| lock.entries.iter().take(CONTENDERS).map(move |one| (*lock, one))).collect();
         let mut rows = vec![cells(show::HEADINGS.map(str::to_owned), "WAITS FOR".to_owned(), columns)];
-        rows.extend(shown.iter().map(|(lock, one)| {
-            cells(show::row(lock, one), waits_for(lock, one).unwrap_or_default(), columns)
-        }));
+        rows.extend(
+            shown
+                .iter()
+                .map(|(lock, one)| cells(show::row(lock, one), waits_for(lock, one).unwrap_or_default(), columns)),
+        );
         fit(&mut rows, columns);
         let mut texts = show::aligned(&rows).into_iter();
-        let mut lines: Vec<Line> = texts.next().into_iter().map(|heading| Line::new(heading, DIM)).collect();
+        let mut lines: Vec<PageLine> = texts.next().into_iter().map(|heading| PageLine::new(heading, DIM)).collect();
         for lock in locks {
-            lines.push(Line::new(self.title(lock, columns), BOLD));
+            lines.push(PageLine::new(self.title(lock, columns), BOLD));
             let of_lock = lock.entries.iter().take(CONTENDERS).zip(texts.by_ref());
-            lines.extend(of_lock.map(|(one, text)| Line { text, color: color_of(one) }));
+            lines.extend(of_lock.map(|(one, text)| PageLine { text, color: color_of(one) }));
             match lock.entries.len().saturating_sub(CONTENDERS) {
                 0 => {}
-                more => lines.push(Line::new(format!("  and {more} more"), DIM)),
+                more => lines.push(PageLine::new(format!("  and {more} more"), DIM)),
             }
         }
         lines
@@ -252,18 +254,20 @@ impl State {
     }
 
     /// The last grants, in no more than the lower half of the terminal.
-    fn grants(&self, columns: usize, rows: usize) -> Vec<Line> {
+    fn grants(&self, columns: usize, rows: usize) -> Vec<PageLine> {
         let room = GRANTS.min((rows / 2).saturating_sub(2));
         let row = |grant: &Grant| {
-            let waited = grant.waited.map_or_else(|| "not seen to wait".to_owned(), |time| format!("waited {}", show::brief(time)));
+            let waited = grant
+                .waited
+                .map_or_else(|| "not seen to wait".to_owned(), |time| format!("waited {}", show::brief(time)));
             vec![grant.at.clone(), waited, tail(&grant.path, columns / 3), grant.name.clone()]
         };
         let rows: Vec<Vec<String>> = self.history.grants().take(room).map(row).collect();
         if rows.is_empty() {
             return Vec::new();
         }
-        let lines = show::aligned(&rows).into_iter().map(|text| Line { text, color: None });
-        [Line::new("LAST GRANTS", DIM)].into_iter().chain(lines).collect()
+        let lines = show::aligned(&rows).into_iter().map(|text| PageLine { text, color: None });
+        [PageLine::new("LAST GRANTS", DIM)].into_iter().chain(lines).collect()
     }
 }
 

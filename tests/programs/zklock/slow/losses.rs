@@ -324,7 +324,8 @@ fn a_command_that_fails_by_itself_or_is_told_to_end_runs_once() {
 fn a_command_that_was_lost_in_an_outage_runs_again_with_nonblock_too() {
     let (proxy, path) = (FaultProxy::start(support::server().connect_string()).unwrap(), path());
     let script = "echo ready; read line; exec sleep 1000";
-    let arguments = ["run", "--session-timeout", "20s", "--nonblock", "--retry-lost", "1", &path, "--", "sh", "-c", script];
+    let arguments =
+        ["run", "--session-timeout", "20s", "--nonblock", "--retry-lost", "1", &path, "--", "sh", "-c", script];
     let mut command = zklock_at(&proxy.connect_string(), arguments);
     command.stdin(Stdio::piped());
     let mut run = Running::start(command);
