@@ -155,7 +155,8 @@ fn servers_of_a_file_that_is_named_come_before_those_of_the_environment() {
     let file = directory.path().join("servers.toml");
     let shown = |text: &str, words: &[&str]| {
         std::fs::write(&file, text).unwrap();
-        let words = [&["--config", file.to_str().unwrap()], words, &["ls", &path()]].concat();
+        let path = path();
+        let words = [&["--config", file.to_str().unwrap()], words, &["ls", &path]].concat();
         stderr_of(&zklock(words).output().unwrap())
     };
     let (nobody, servers) = ("127.0.0.1:1", support::server().connect_string());

@@ -122,7 +122,7 @@ fn what_does_not_fit_is_scrolled_and_a_wide_terminal_shows_more() {
     let (client, root) = (client(), format!("/{}", support::namespace()));
     let held: Vec<_> = (0..30)
         .map(|number| {
-            let mutex = InterProcessMutex::new(&client, format!("{root}/lock-{number:02}")).unwrap();
+            let mutex = InterProcessMutex::new(&client, &format!("{root}/lock-{number:02}")).unwrap();
             mutex.with_lock_data("host ".repeat(30)).lock().unwrap()
         })
         .collect();

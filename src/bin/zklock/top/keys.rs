@@ -28,8 +28,8 @@ pub(super) fn read(mut terminal: impl Read, mut tell: impl FnMut(Key) -> bool) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Ok(0) | Err(_) => return,
             Ok(count) => {
-                let typed = bytes.iter().take(count).filter_map(|byte| keys.push(*byte));
-                if !typed.map(&mut tell).all(|goes_on| goes_on) {
+                let mut typed = bytes.iter().take(count).filter_map(|byte| keys.push(*byte));
+                if !typed.all(&mut tell) {
                     return;
                 }
             }
