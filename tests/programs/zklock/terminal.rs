@@ -34,19 +34,23 @@ impl Screen {
     }
 
     /// With so many columns and rows.
-    pub(crate) fn of((columns, rows): (u16, u16)) -> Screen {
-        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        let pty = openpty(Some(&size), None).unwrap();
-        let keys = File::from(pty.master);
-        let (mut screen, shown) = (keys.try_clone().unwrap(), Arc::new(Mutex::new(Vec::new())));
-        let seen = Arc::clone(&shown);
+    pub(crate) fn of(size: (u16, u16)) -> Screen {
+        let screen = Screen::unread(size);
+        let (mut terminal, seen) = (screen.keys.try_clone().unwrap(), Arc::clone(&screen.shown));
         thread::spawn(move || {
             let mut bytes = [0; 1024];
-            while let Ok(count @ 1..) = screen.read(&mut bytes) {
+            while let Ok(count @ 1..) = terminal.read(&mut bytes) {
                 seen.lock().unwrap().extend_from_slice(&bytes[..count]);
             }
         });
-        Screen { keys, program: pty.slave, shown }
+        screen
+    }
+
+    /// One that shows nothing.
+    pub(crate) fn unread((columns, rows): (u16, u16)) -> Screen {
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let pty = openpty(Some(&size), None).unwrap();
+        Screen { keys: File::from(pty.master), program: pty.slave, shown: Arc::default() }
     }
 
     fn side(&self) -> Stdio {

@@ -1,9 +1,10 @@
 //! `zklock top` at a terminal: what it shows, its keys, and that the terminal is as it was on every way out.
 
-use std::process::Child;
+use std::{os::fd::AsFd, process::Child};
 
 use curator_locks::{InterProcessMutex, testing::FaultProxy};
 use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         signal::{Signal, kill},
         termios::{Termios, tcgetattr},
@@ -12,7 +13,7 @@ use nix::{
 };
 
 use crate::{
-    FAILED, path, stderr_of, stdout_of, support,
+    FAILED, Running, path, stderr_of, stdout_of, support,
     support::eventually,
     terminal::{Screen, words},
     zklock, zklock_at,
@@ -25,6 +26,30 @@ fn client() -> curator_locks::CuratorFramework {
     support::connect(support::builder(support::server(), ""))
 }
 
+/// The program at a terminal. Killed when dropped.
+struct Shown(Child);
+
+impl Shown {
+    fn at<'a>(screen: &Screen, arguments: impl IntoIterator<Item = &'a str>) -> Shown {
+        Shown(screen.run(&zklock(["top"].into_iter().chain(arguments))))
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(i32::try_from(self.0.id()).unwrap()), signal).unwrap();
+    }
+
+    fn status(&mut self) -> Option<i32> {
+        self.0.wait().unwrap().code()
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 fn modes(screen: &Screen) -> Termios {
     tcgetattr(&screen.program).unwrap()
 }
@@ -34,7 +59,11 @@ fn frame(screen: &Screen) -> Vec<String> {
     let text = screen.text();
     let whole = text.rsplit_once("\x1b[J").map_or("", |(whole, _)| whole);
     let last = whole.rsplit_once("\x1b[H").map_or("", |(_, last)| last);
-    anstream::adapter::strip_str(last).to_string().lines().map(|line| line.trim_end_matches('\r').to_owned()).collect()
+    anstream::adapter::strip_str(last)
+        .to_string()
+        .split('\n')
+        .map(|line| line.trim_end_matches('\r').to_owned())
+        .collect()
 }
 
 /// The first frame of which this is true.
@@ -58,14 +87,10 @@ fn line_of(lines: &[String], path: &str) -> usize {
 }
 
 #[track_caller]
-fn assert_ends(screen: &Screen, run: &mut Child, status: i32, before: &Termios) {
-    assert_eq!(run.wait().unwrap().code(), Some(status));
+fn assert_ends(screen: &Screen, run: &mut Shown, status: i32, before: &Termios) {
+    assert_eq!(run.status(), Some(status));
     eventually("the screen is left", || screen.text().ends_with(LEAVE));
     assert_eq!(modes(screen), *before);
-}
-
-fn number(child: &Child) -> Pid {
-    Pid::from_raw(i32::try_from(child.id()).unwrap())
 }
 
 #[test]
@@ -76,15 +101,15 @@ fn the_longest_wait_stands_first_and_shows_whom_it_waits_for() {
         |path: &str, data: &str| InterProcessMutex::new(&client, path).unwrap().with_lock_data(data).lock().unwrap();
     let (of_a, of_b) = (hold(&first, "the holder of a"), hold(&second, "the holder of b"));
     let wait = |path: &str, data: &str, count| {
-        let run = zklock(["run", "--data", data, path, "--", "sleep", "1000"]).spawn().unwrap();
+        let run = Running::start(zklock(["run", "--data", data, path, "--", "sleep", "1000"]));
         support::await_queue(&client, path, count);
         run
     };
-    let mut waiters = [wait(&second, "longest\x1b[2J", 2), wait(&second, "behind it", 3), wait(&first, "shortest", 2)];
+    let waiters = [wait(&second, "longest\x1b[2J", 2), wait(&second, "behind it", 3), wait(&first, "shortest", 2)];
 
     let screen = Screen::of((80, 24));
     let before = modes(&screen);
-    let mut run = screen.run(&zklock(["top", "--watch", "100ms", &root]));
+    let mut run = Shown::at(&screen, ["--watch", "100ms", &root]);
     let shows_all = |lines: &[String]| ["longest", "behind it", "shortest"].iter().all(|name| has(lines, name));
     let lines = await_frame(&screen, "all contenders", shows_all);
     assert!(lines.len() == 24 && lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");
@@ -111,9 +136,9 @@ fn the_longest_wait_stands_first_and_shows_whom_it_waits_for() {
     screen.type_in("q");
     assert_ends(&screen, &mut run, 0, &before);
     assert!(screen.text().starts_with(ENTER), "{}", screen.text());
-    for waiter in &mut waiters {
-        kill(number(waiter), Signal::SIGTERM).unwrap();
-        waiter.wait().unwrap();
+    for mut waiter in waiters {
+        waiter.signal(Signal::SIGTERM);
+        waiter.await_end();
     }
 }
 
@@ -127,7 +152,7 @@ fn what_does_not_fit_is_scrolled_and_a_wide_terminal_shows_more() {
         })
         .collect();
     let (small, large) = (Screen::of((80, 24)), Screen::of((200, 60)));
-    let mut runs = [&small, &large].map(|screen| screen.run(&zklock(["top", "--watch", "1h", &root])));
+    let mut runs = [&small, &large].map(|screen| Shown::at(screen, ["--watch", "1h", &root]));
     let lines = await_frame(&small, "30 locks", |lines| has(lines, "30 locks"));
     assert!(lines.len() == 24 && lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");
     assert!(lines[1].ends_with("  1-21/60") && has(&lines, "lock-00") && !has(&lines, "SESSION"), "{lines:#?}");
@@ -142,7 +167,7 @@ fn what_does_not_fit_is_scrolled_and_a_wide_terminal_shows_more() {
     assert!(has(&lines, "SESSION") && has(&lines, &format!("{:#x}", client.session_id())), "{lines:#?}");
     for (screen, run) in [&small, &large].into_iter().zip(&mut runs) {
         screen.type_in("q");
-        assert_eq!(run.wait().unwrap().code(), Some(0));
+        assert_eq!(run.status(), Some(0));
     }
     drop(held);
 }
@@ -160,12 +185,12 @@ fn on_every_way_out_the_terminal_is_as_it_was() {
     for (typed, signal, status) in ends {
         let screen = Screen::of((80, 24));
         let before = modes(&screen);
-        let mut run = screen.run(&zklock(["top", &path()]));
+        let mut run = Shown::at(&screen, [&*path()]);
         await_frame(&screen, "the first frame", |lines| has(lines, "no locks below"));
         assert!(modes(&screen) != before);
         screen.type_in(typed);
         if let Some(signal) = signal {
-            kill(number(&run), signal).unwrap();
+            run.signal(signal);
         }
         assert_ends(&screen, &mut run, status, &before);
     }
@@ -174,8 +199,7 @@ fn on_every_way_out_the_terminal_is_as_it_was() {
 #[test]
 fn what_is_wrong_from_the_beginning_leaves_the_terminal_alone() {
     let screen = Screen::of((80, 24));
-    let mut run = screen.run(&zklock(["top", "no/path"]));
-    assert_eq!(run.wait().unwrap().code(), Some(FAILED));
+    assert_eq!(Shown::at(&screen, ["no/path"]).status(), Some(FAILED));
     screen.await_text("no/path");
     assert!(!screen.text().contains(ENTER), "{}", screen.text());
 }
@@ -193,7 +217,7 @@ fn it_is_suspended_with_the_terminal_as_it_was_and_goes_on() {
     let screen = Screen::of((80, 24));
     let inner = zklock(["top", "--watch", "1h", &path()]);
     let script = format!("set -m; {}; echo is stopped; read line; fg; echo has ended", words(&inner));
-    let mut run = screen.run_in("bash", &script, &inner);
+    let mut run = Shown(screen.run_in("bash", &script, &inner));
     await_frame(&screen, "the first frame", |lines| has(lines, "no locks below"));
     let before = screen.text().len();
     screen.type_in("\x1a");
@@ -206,26 +230,27 @@ fn it_is_suspended_with_the_terminal_as_it_was_and_goes_on() {
     });
     screen.type_in("q");
     screen.await_text("has ended");
-    assert!(run.wait().unwrap().success());
+    assert_eq!(run.status(), Some(0));
 }
 
 /// Its parent is no shell of this terminal.
 #[test]
 fn it_is_not_suspended_where_nobody_would_have_it_go_on() {
     let screen = Screen::of((80, 24));
-    let mut run = screen.run(&zklock(["top", "--watch", "1h", &path()]));
+    let mut run = Shown::at(&screen, ["--watch", "1h", &path()]);
     await_frame(&screen, "the first frame", |lines| has(lines, "by longest wait"));
     screen.type_in("\x1as");
     await_frame(&screen, "a key's effect", |lines| has(lines, "by longest hold"));
     screen.type_in("q");
-    assert_eq!(run.wait().unwrap().code(), Some(0));
+    assert_eq!(run.status(), Some(0));
 }
 
 #[test]
 fn an_outage_is_shown_and_keeps_no_key_from_its_effect() {
     let (proxy, screen) = (FaultProxy::start(support::server().connect_string()).unwrap(), Screen::of((80, 24)));
     let before = modes(&screen);
-    let mut run = screen.run(&zklock_at(&proxy.connect_string(), ["top", "--connection-timeout", "2s", "--watch", "100ms", &path()]));
+    let arguments = ["top", "--connection-timeout", "2s", "--watch", "100ms", &path()];
+    let mut run = Shown(screen.run(&zklock_at(&proxy.connect_string(), arguments)));
     await_frame(&screen, "the first frame", |lines| has(lines, "no locks below"));
     proxy.refuse();
     proxy.cut();
@@ -236,4 +261,19 @@ fn an_outage_is_shown_and_keeps_no_key_from_its_effect() {
     await_frame(&screen, "its end", |lines| !has(lines, "since then: "));
     screen.type_in("q");
     assert_ends(&screen, &mut run, 0, &before);
+}
+
+/// As one that is stopped, or whose connection is gone without a word.
+#[test]
+fn a_terminal_that_takes_nothing_keeps_no_signal_from_its_effect() {
+    let screen = Screen::unread((200, 60));
+    let before = modes(&screen);
+    let mut run = Shown::at(&screen, ["--watch", "100ms", &path()]);
+    eventually("the terminal takes nothing more", || {
+        let mut waits = [PollFd::new(screen.program.as_fd(), PollFlags::POLLOUT)];
+        modes(&screen) != before && poll(&mut waits, PollTimeout::ZERO).unwrap() == 0
+    });
+    run.signal(Signal::SIGTERM);
+    assert_eq!(run.status(), Some(143));
+    assert_eq!(modes(&screen), before);
 }

@@ -51,6 +51,7 @@ impl Keys {
                 self.0.clear();
                 key
             }
+            ([ESCAPE], ESCAPE) => None,
             // An escape by itself means nothing, and what follows it is a key of its own.
             _ => {
                 self.0.clear();

@@ -12,7 +12,7 @@ mod screen;
 use std::{
     env, io,
     io::IsTerminal,
-    thread,
+    process, thread,
     time::{Duration, Instant},
 };
 
@@ -34,6 +34,10 @@ use crate::{
 
 /// No pause between two looks is shorter, as with `--watch`.
 const SHORTEST: Duration = Duration::from_millis(100);
+
+/// The signals that end it, and how long it waits for a terminal that takes nothing before it goes on with the end.
+const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
+const UNREAD: Duration = Duration::from_secs(1);
 
 pub(crate) fn top(connection: &Connection, args: &Top) -> Result<u8> {
     let is_dumb = env::var("TERM").is_ok_and(|terminal| terminal == "dumb");
@@ -120,10 +124,28 @@ fn read_keys() -> Result<Receiver<Key>> {
 }
 
 fn catch_signals() -> Result<Receiver<i32>> {
-    let caught = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGCONT, SIGWINCH];
+    let caught = [&ENDING[..], &[SIGTSTP, SIGCONT, SIGWINCH]].concat();
     let mut signals = Signals::new(caught).map_err(cannot("catch signals"))?;
     let (sender, receiver) = unbounded();
-    let pass_on = move || signals.forever().try_for_each(|signal| sender.send(signal));
+    let pass_on = move || {
+        for signal in signals.forever() {
+            // The receiver may be gone at the end of the program.
+            let _ = sender.send(signal);
+            if ENDING.contains(&signal) {
+                end_unread(signal);
+            }
+        }
+    };
     thread::Builder::new().name("signals".into()).spawn(pass_on).map_err(cannot("start a thread"))?;
     Ok(receiver)
+}
+
+/// Ends the program if its end does not come: a terminal that takes nothing, as one whose other side is stopped, keeps the
+/// thread that draws.
+fn end_unread(signal: i32) {
+    thread::sleep(UNREAD);
+    screen::drop_output();
+    thread::sleep(UNREAD);
+    screen::restore_modes();
+    process::exit(Failure::ended_by(signal).status.into());
 }

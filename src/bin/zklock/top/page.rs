@@ -184,7 +184,7 @@ impl State {
             show::counted(locks.len(), "lock", "locks"),
             format!("{held} held"),
             show::counted(waits, "waits", "wait"),
-            format!("{:.1} hand-overs/s", self.rates.values().sum::<f64>()),
+            format!("{:.1} hand-overs/s", self.rates.values().fold(0.0, |sum, rate| sum + rate)),
         ];
         let text = format!("zklock top {}  {}  {}", self.root, self.looked_at, facts.join(", "));
         let keys = format!("by {}   s sorts, space looks, j k scroll, q quits", self.order.name());

@@ -11,7 +11,8 @@ use std::{
 use nix::unistd::{getppid, getsid};
 use parking_lot::Mutex;
 use rustix::termios::{
-    InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
+    InputModes, LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, Termios, tcflush, tcgetattr,
+    tcgetwinsize, tcsetattr,
 };
 use signal_hook::{consts::SIGTSTP, low_level::emulate_default_handler};
 
@@ -112,6 +113,19 @@ impl Drop for Screen {
     }
 }
 
+/// Throws away what the terminal has not taken, so that a thread that waits for that goes on.
+pub(super) fn drop_output() {
+    let terminal = TAKEN.lock().as_ref().and_then(|(terminal, _)| terminal.try_clone().ok());
+    // It may be gone.
+    let _ = terminal.map(|terminal| tcflush(&terminal, QueueSelector::OFlush));
+}
+
+/// Gives back what can be given back without a write.
+pub(super) fn restore_modes() {
+    let taken = TAKEN.lock().take();
+    let _ = taken.map(|(terminal, before)| tcsetattr(&terminal, OptionalActions::Now, &before));
+}
+
 fn give_back() {
     let taken = TAKEN.lock().take();
     if let Some((mut terminal, before)) = taken {
@@ -139,7 +153,7 @@ mod tests {
         assert!(echoes(&seen));
         let screen = Screen::on(terminal).unwrap();
         assert!(!echoes(&seen) && screen.size() == USUAL);
-        let panics = thread::spawn(|| drop(Err::<(), _>("it fails").unwrap()));
+        let panics = thread::spawn(|| Err::<(), _>("it fails").unwrap());
         assert!(panics.join().is_err());
         assert!(echoes(&seen));
         screen.write("after it").unwrap();
