@@ -84,7 +84,8 @@ pub(super) fn supervise(
     }
     let started = valid_until(held).ok_or_else(lost).and_then(|until| {
         watchdog.allow_until(until);
-        child::start(until.saturating_sub(limits.kill), &args.line(), &variables).map_err(cannot("start the command"))
+        let until = until.saturating_sub(limits.kill);
+        child::start(until, &args.line(), &variables, signals.ignores_internal()).map_err(cannot("start the command"))
     });
     let mut started = match started {
         Ok(started) => started,

@@ -30,6 +30,9 @@ pub(super) const NOT_SUSPENDED: &str = "a command that holds a lock cannot be su
 
 const FORWARDED: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT];
 
+/// The C library's own.
+const INTERNAL: [i32; 2] = [32, 33];
+
 /// Whoever sends these wants an end.
 const TELL_TO_END: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 
@@ -38,6 +41,7 @@ pub(crate) struct Signals {
     receiver: Receiver<i32>,
     handle: iterator::Handle,
     heard: Arc<Heard>,
+    ignores_internal: bool,
 }
 
 /// What the thread that gets the signals makes of them.
@@ -52,6 +56,8 @@ struct Heard {
 impl Signals {
     pub(crate) fn catch() -> Result<Signals> {
         let ignored = ignored();
+        // The first thread changes that.
+        let ignores_internal = INTERNAL.iter().all(|signal| ignored & bit(*signal) != 0);
         if ignored & bit(SIGCHLD) != 0 {
             // Otherwise the kernel would not tell how the command ends.
             signal_hook::flag::register(SIGCHLD, Arc::default()).map_err(cannot("catch signals"))?;
@@ -81,7 +87,7 @@ impl Signals {
         };
         let thread = thread::Builder::new().name("signals".into()).spawn(pass_on);
         thread.map_err(cannot("start a thread"))?;
-        Ok(Signals { receiver, handle, heard })
+        Ok(Signals { receiver, handle, heard, ignores_internal })
     }
 
     /// From here on neither Ctrl-Z nor a neighbour that reads the terminal stops this process, which would stop the
@@ -92,6 +98,11 @@ impl Signals {
         let told = if may_stop(SIGTSTP) { self.handle.add_signal(SIGTSTP) } else { Ok(()) };
         let unheard = may_stop(SIGTTIN).then(|| signal_hook::flag::register(SIGTTIN, Arc::default())).transpose();
         told.and(unheard.map(drop)).map_err(cannot("catch signals"))
+    }
+
+    /// Whether this process was started to ignore the signals that are the C library's own.
+    pub(crate) fn ignores_internal(&self) -> bool {
+        self.ignores_internal
     }
 
     /// Cancelled once one has come that would end a program, since the last [`begin_anew`](Signals::begin_anew).
