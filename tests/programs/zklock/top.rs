@@ -57,7 +57,7 @@ fn modes(screen: &Screen) -> Termios {
 /// The lines of the last whole frame, without colours.
 fn frame(screen: &Screen) -> Vec<String> {
     let text = screen.text();
-    let whole = text.rsplit_once("\x1b[J").map_or("", |(whole, _)| whole);
+    let whole = text.rsplit_once("\x1b[?2026l").map_or("", |(whole, _)| whole);
     let last = whole.rsplit_once("\x1b[H").map_or("", |(_, last)| last);
     anstream::adapter::strip_str(last)
         .to_string()

@@ -22,10 +22,11 @@ use crate::failure::{Result, cannot};
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// The top left corner; the rest of a line, and of the screen, is taken away behind what is written.
-const HOME: &str = "\x1b[H";
-const END_OF_LINE: &str = "\x1b[K";
-const END_OF_SCREEN: &str = "\x1b[J";
+/// A frame is shown as one, by terminals that know how. In front of each line its old one is taken away: behind it, the cursor
+/// stands on the last character of a line that reaches the edge.
+const BEGIN_OF_FRAME: &str = "\x1b[?2026h\x1b[H";
+const END_OF_FRAME: &str = "\x1b[?2026l";
+const CLEAR_LINE: &str = "\x1b[2K";
 
 /// Where a terminal does not know its size.
 const USUAL: (usize, usize) = (80, 24);
@@ -86,9 +87,10 @@ impl Screen {
         }
     }
 
+    /// Shows a line for each row.
     pub(super) fn draw(&self, lines: &[String]) -> Result<()> {
-        let lines: Vec<String> = lines.iter().map(|line| format!("{line}{END_OF_LINE}")).collect();
-        self.write(&format!("{HOME}{}{END_OF_SCREEN}", lines.join("\r\n")))
+        let lines: Vec<String> = lines.iter().map(|line| format!("{CLEAR_LINE}{line}")).collect();
+        self.write(&format!("{BEGIN_OF_FRAME}{}{END_OF_FRAME}", lines.join("\r\n")))
     }
 
     /// Stops, as Ctrl-Z asks for, with the terminal as it was; and takes it again once this program goes on.
