@@ -155,7 +155,7 @@ mod tests {
         assert!(echoes(&seen));
         let screen = Screen::on(terminal).unwrap();
         assert!(!echoes(&seen) && screen.size() == USUAL);
-        let panics = thread::spawn(|| Err::<(), _>("it fails").unwrap());
+        let panics = thread::spawn(|| "no number".parse::<i32>().unwrap());
         assert!(panics.join().is_err());
         assert!(echoes(&seen));
         screen.write("after it").unwrap();
