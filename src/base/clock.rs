@@ -1,6 +1,6 @@
 //! The clock of sessions and holds. It goes on while the system sleeps, as those of the servers do.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The time now; on a simulated thread, what the clock of its process shows. An [`Instant`] of this clock is compared with
 /// its own alone: [`on_the_standard_clock`] translates.
@@ -30,6 +30,13 @@ pub(crate) fn until(at: Instant) -> Duration {
 #[cfg(target_os = "linux")]
 pub(crate) fn since_boot(at: Instant) -> Option<Duration> {
     system::since_boot(at)
+}
+
+/// Milliseconds since the epoch by this machine's wall clock, which jumps: for people to read beside what servers date.
+#[expect(clippy::disallowed_methods, reason = "for people to read")]
+pub(crate) fn wall_millis() -> i64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// The same moment by the standard library's clock, which stands still while the system sleeps. That holds up to the next

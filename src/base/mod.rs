@@ -1,5 +1,6 @@
 //! The parts that the rooms above share: paths ([`paths`]), a client's counters ([`telemetry`]), panics of a caller's
-//! code ([`panics`]), dropping outside of a lock ([`unlocked`]), and a timer that ends the process ([`timer`]).
+//! code ([`panics`]), data for people to read ([`text`]), dropping outside of a lock ([`unlocked`]), and a timer that ends the process
+//! ([`timer`]).
 //!
 //! And all through which this crate meets the machine: the clock ([`clock`]), threads ([`threads`]), locks ([`sync`]),
 //! channels ([`channel`]), chance ([`random`], [`collections`]); connections are in `session::transport`. In a build they are
@@ -16,6 +17,7 @@ pub(crate) mod random;
 pub(crate) mod sim;
 pub(crate) mod sync;
 pub(crate) mod telemetry;
+pub(crate) mod text;
 pub(crate) mod threads;
 pub(crate) mod timer;
 pub(crate) mod unlocked;

@@ -31,13 +31,13 @@ pub(crate) fn thread_id() -> ThreadId {
 }
 
 /// Lives as long as its thread.
-struct Life {
+struct ThreadLife {
     /// Each lock that only this thread can release has a clone.
     token: Arc<()>,
     name: Option<String>,
 }
 
-impl Drop for Life {
+impl Drop for ThreadLife {
     fn drop(&mut self) {
         let held = Arc::weak_count(&self.token);
         if held > 0 {
@@ -56,8 +56,8 @@ impl Drop for Life {
 #[expect(clippy::disallowed_methods, reason = "simulated threads are threads, too")]
 pub(crate) fn life() -> Option<Weak<()>> {
     thread_local! {
-        static LIFE: Life =
-            Life { token: Arc::default(), name: std::thread::current().name().map(str::to_owned) };
+        static LIFE: ThreadLife =
+            ThreadLife { token: Arc::default(), name: std::thread::current().name().map(str::to_owned) };
     }
     LIFE.try_with(|life| Arc::downgrade(&life.token)).ok()
 }

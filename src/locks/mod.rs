@@ -12,7 +12,7 @@ mod leader;
 mod multi;
 mod mutex;
 mod options;
-mod queue_view;
+pub(crate) mod queue_view;
 mod read_write;
 pub(crate) mod recipe;
 mod semaphore;

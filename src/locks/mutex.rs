@@ -327,7 +327,7 @@ impl Batched for InterProcessMutex {
         let is_queued_for = self.cache.is_none() && !is_sole && unique.is_none() && self.internals.deaths.is_none();
         let is_outside = |owners: &Arc<Owners>| owners.current().is_none();
         let is_free = is_outside(&self.owners) && self.writers.as_ref().is_none_or(is_outside);
-        is_queued_for && is_free && self.internals.obstacle().is_none()
+        is_queued_for && is_free && self.internals.thread_holds.obstacles().is_empty()
     }
 
     fn enter_batched(&self, options: &AcquireOptions, batch: &Batch) -> Result<Option<Vec<Hold>>> {

@@ -174,7 +174,11 @@ fn a_lost_lock_is_warned_about_also_where_its_guard_is_dropped_before_anybody_kn
     let held = InterProcessMutex::new(&client, "/m").unwrap();
     let held = held.lock().unwrap();
     let node = held.path().rsplit('/').next().unwrap().to_owned();
-    let lost = format!("connection state LOST: session {:#x} at {} is gone", client.session_id(), support::server().connect_string());
+    let lost = format!(
+        "connection state LOST: session {:#x} at {} is gone",
+        client.session_id(),
+        support::server().connect_string()
+    );
     expire(&client);
     eventually("lost", || held.is_lost());
     eventually("the session's end is told", || logged().contains(&lost));
@@ -182,6 +186,26 @@ fn a_lost_lock_is_warned_about_also_where_its_guard_is_dropped_before_anybody_kn
     eventually("it is warned about", || {
         logged().lines().any(|line| line.starts_with("WARN") && line.contains(&node) && line.contains("expired"))
     });
+}
+
+#[test]
+fn a_client_is_named_in_its_own_lines_and_a_name_is_one_that_can_be_read() {
+    catch_logs(log::LevelFilter::Debug);
+    let name = format!("billing of {}", namespace());
+    let client = connect(builder(support::server(), &namespace()).client_name(name.as_str()));
+    let session = format!("{:#x}", client.session_id());
+    assert!(format!("{client:?}").contains(&name), "{client:?}");
+    eventually("it is told", || {
+        logged().contains(&format!("client {name}: connection state CONNECTED, session {session}"))
+    });
+    expire(&client);
+    eventually("its end is told", || {
+        logged().contains(&format!("client {name}: connection state LOST: session {session}"))
+    });
+    for bad in ["", "two\nlines"] {
+        let refused = builder(support::server(), "x").client_name(bad).build();
+        assert!(matches!(refused, Err(Error::InvalidArgument { name: "client_name", .. })), "{refused:?}");
+    }
 }
 
 #[test]

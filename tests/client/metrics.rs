@@ -308,7 +308,7 @@ fn a_snapshot_prints_a_line_for_each_number() {
 #[cfg(feature = "metrics")]
 mod facade {
     use std::{
-        collections::BTreeMap,
+        collections::{BTreeMap, BTreeSet},
         sync::{Arc, Mutex, atomic::AtomicU64},
     };
 
@@ -324,6 +324,8 @@ mod facade {
         counters: Mutex<BTreeMap<String, Arc<AtomicU64>>>,
         gauges: Mutex<BTreeMap<String, Arc<AtomicU64>>>,
         times: Mutex<BTreeMap<String, Arc<Times>>>,
+        /// Units and texts, by name.
+        described: Mutex<BTreeMap<String, (Option<Unit>, String)>>,
     }
 
     #[derive(Default)]
@@ -345,9 +347,17 @@ mod facade {
     }
 
     impl Recorder for Kept {
-        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_counter(&self, name: KeyName, unit: Option<Unit>, text: SharedString) {
+            self.describe(&name, unit, &text);
+        }
+
+        fn describe_gauge(&self, name: KeyName, unit: Option<Unit>, text: SharedString) {
+            self.describe(&name, unit, &text);
+        }
+
+        fn describe_histogram(&self, name: KeyName, unit: Option<Unit>, text: SharedString) {
+            self.describe(&name, unit, &text);
+        }
 
         fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
             kept(&self.counters, key).into()
@@ -363,6 +373,20 @@ mod facade {
     }
 
     impl Kept {
+        /// One name has one text.
+        fn describe(&self, name: &KeyName, unit: Option<Unit>, text: &str) {
+            let known = self.described.lock().unwrap().insert(name.as_str().to_owned(), (unit, text.to_owned()));
+            assert!(known.is_none_or(|known| known == (unit, text.to_owned())), "{}", name.as_str());
+        }
+
+        /// The names of all that was registered, without their labels.
+        fn names(&self) -> BTreeSet<String> {
+            let all = [&self.counters, &self.gauges].map(|all| all.lock().unwrap().keys().cloned().collect::<Vec<_>>());
+            let times = self.times.lock().unwrap().keys().cloned().collect::<Vec<_>>();
+            let bare = |name: &String| name.split('{').next().unwrap_or_default().to_owned();
+            all.iter().flatten().chain(&times).map(bare).collect()
+        }
+
         fn count(&self, name: &str) -> u64 {
             self.counters.lock().unwrap()[name].load(std::sync::atomic::Ordering::Relaxed)
         }
@@ -373,6 +397,21 @@ mod facade {
 
         fn times(&self, name: &str) -> Vec<f64> {
             self.times.lock().unwrap()[name].0.lock().unwrap().clone()
+        }
+    }
+
+    #[test]
+    fn each_number_has_a_unit_and_a_text_that_is_a_sentence_of_its_own() {
+        let kept = Kept::default();
+        with_local_recorder(&kept, || builder(server(), "described").build().unwrap());
+        let described = kept.described.lock().unwrap();
+        assert_eq!(described.keys().cloned().collect::<BTreeSet<_>>(), kept.names());
+        let texts: BTreeSet<&str> = described.values().map(|(_, text)| text.as_str()).collect();
+        assert!(described.len() >= 15 && texts.len() == described.len(), "{texts:?}");
+        assert!(texts.iter().all(|text| text.ends_with('.') && !text.contains(['[', '`', '\n'])), "{texts:?}");
+        for (name, (unit, _)) in &*described {
+            let expected = if name.ends_with("_seconds") { Unit::Seconds } else { Unit::Count };
+            assert_eq!(*unit, Some(expected), "{name}");
         }
     }
 

@@ -16,6 +16,7 @@ mod owned;
 mod revocation;
 mod transaction;
 mod unclean;
+mod waited_for;
 
 use std::time::Duration;
 

@@ -39,14 +39,14 @@ macro_rules! numbers {
 /// Counters that differ in one label.
 macro_rules! family {
     (
-        $(#[$doc:meta])* $public:ident, $private:ident, $name:literal by $label:literal:
+        $(#[$doc:meta])* $public:ident, $private:ident, $name:literal by $label:literal, $help:literal:
         $($(#[$field_doc:meta])* $field:ident,)*
     ) => {
         numbers! {
             $(#[$doc])*
             #[derive(Copy)]
             $public, pub(crate) $private:
-            $($(#[$field_doc])* $field: u64 = Counter($name, Some(($label, stringify!($field)))),)*
+            $($(#[$field_doc])* $field: u64 = Counter($name, Some(($label, stringify!($field))), $help),)*
         }
 
         impl fmt::Display for $public {
@@ -74,7 +74,8 @@ family! {
     /// assert_eq!(now.granted - before.granted, 0);
     /// # Ok::<(), curator_locks::Error>(())
     /// ```
-    Acquires, AcquireCounters, "curator_locks_acquires_total" by "outcome":
+    Acquires, AcquireCounters, "curator_locks_acquires_total" by "outcome",
+    "Acquires by how they ended; re-entries are not counted.":
     /// Granted at the servers, to a thread that waited for it.
     granted,
     /// Granted without a request: the lock object [had kept its znode](crate::Caching).
@@ -105,7 +106,8 @@ family! {
     /// # assert_eq!(by_a_long_silence, 0);
     /// # Ok::<(), curator_locks::Error>(())
     /// ```
-    Losses, LossCounters, "curator_locks_losses_total" by "reason":
+    Losses, LossCounters, "curator_locks_losses_total" by "reason",
+    "Locks that were lost, by reason.":
     /// [`LostReason::SessionExpired`].
     session_expired,
     /// [`LostReason::SuspendedTooLong`].
@@ -132,7 +134,8 @@ family! {
     /// println!("{connections}"); // 0 connected, 0 suspended, ...
     /// # Ok::<(), curator_locks::Error>(())
     /// ```
-    Connections, ConnectionCounters, "curator_locks_connection_states_total" by "state":
+    Connections, ConnectionCounters, "curator_locks_connection_states_total" by "state",
+    "How often the connection got into each state.":
     /// [`ConnectionState::Connected`](crate::ConnectionState::Connected).
     connected,
     /// [`ConnectionState::Suspended`](crate::ConnectionState::Suspended).
@@ -156,7 +159,8 @@ family! {
     /// assert_eq!((now.create - before.create, now.read - before.read), (0, 0));
     /// # Ok::<(), curator_locks::Error>(())
     /// ```
-    Requests, RequestCounters, "curator_locks_requests_total" by "kind":
+    Requests, RequestCounters, "curator_locks_requests_total" by "kind",
+    "Requests to the servers, by kind.":
     /// Creates.
     create,
     /// Deletes.
@@ -211,36 +215,48 @@ numbers! {
     acquires: Acquires = AcquireCounters(),
     /// How long granted acquires took: from the call to its return, requests included. A thread that finds a kept znode
     /// free ([`Acquires::cached`]) is not timed.
-    waits: Times = Timer("curator_locks_wait_seconds"),
+    waits: Times = Timer("curator_locks_wait_seconds", "Time of granted acquires, from the call to its return."),
     /// How long a waiter took from the wake-up that ended its sleep to the grant: the lock was free for about this
     /// long, plus the way of the wake-up. Threads that pass on a kept znode are not in it.
-    hand_overs: Times = Timer("curator_locks_hand_over_seconds"),
+    hand_overs: Times = Timer(
+        "curator_locks_hand_over_seconds",
+        "Time of waiters from the wake-up that ended their sleep to the grant."
+    ),
     /// Locks held now; a lost one until its holder has released it. A znode that is kept counts once, in use or not.
-    held: u64 = Gauge("curator_locks_held"),
+    held: u64 = Gauge("curator_locks_held", "Locks held now."),
     /// How long locks were held, up to the release or the loss; a znode that was kept counts once, for all its grants.
-    holds: Times = Timer("curator_locks_hold_seconds"),
+    holds: Times = Timer(
+        "curator_locks_hold_seconds",
+        "Time for which locks were held, up to the release or the loss."
+    ),
     /// Locks that were lost.
     losses: Losses = LossCounters(),
     /// How often a held lock was found [in doubt](crate::HoldState::InDoubt): after each reconnect until the server has
     /// confirmed its znode, and with a listener also while the servers are silent.
-    doubts: u64 = Counter("curator_locks_doubts_total", None),
+    doubts: u64 = Counter("curator_locks_doubts_total", None, "How often a held lock was found in doubt."),
     /// How often the connection got into each state.
     connections: Connections = ConnectionCounters(),
     /// Requests, by kind.
     requests: Requests = RequestCounters(),
     /// Requests whose reply never came, because the connection ended first: whether they were carried out is unknown.
-    requests_unanswered: u64 = Counter("curator_locks_requests_unanswered_total", None),
+    requests_unanswered: u64 = Counter(
+        "curator_locks_requests_unanswered_total", None,
+        "Requests whose connection ended before the reply."
+    ),
     /// How long heartbeats took to be answered.
-    heartbeats: Times = Timer("curator_locks_heartbeat_seconds"),
+    heartbeats: Times = Timer("curator_locks_heartbeat_seconds", "Time of heartbeats until they were answered."),
     /// Heartbeats answered after more than 0.3 of the session timeout, which is too late to keep locks from being in doubt,
     /// and connections that ended before the answer to one.
-    heartbeats_late: u64 = Counter("curator_locks_heartbeats_late_total", None),
+    heartbeats_late: u64 = Counter(
+        "curator_locks_heartbeats_late_total", None,
+        "Heartbeats answered after more than 0.3 of the session timeout, or not at all."
+    ),
     /// Watches now, on their way to the server or there.
-    watches: u64 = Gauge("curator_locks_watches"),
+    watches: u64 = Gauge("curator_locks_watches", "Watches now, on their way to the server or there."),
     /// Watch events that have come.
-    watch_events: u64 = Counter("curator_locks_watch_events_total", None),
+    watch_events: u64 = Counter("curator_locks_watch_events_total", None, "Watch events that have come."),
     /// Clean-up jobs now: znodes that have to go, and are not known to be gone.
-    clean_up_jobs: u64 = Gauge("curator_locks_clean_up_jobs"),
+    clean_up_jobs: u64 = Gauge("curator_locks_clean_up_jobs", "Znodes that have to go and are not known to be gone."),
 }
 
 impl Default for Counters {

@@ -19,7 +19,9 @@ pub(crate) struct Counter {
 
 impl Counter {
     #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "what the facade calls it"))]
-    pub(super) fn new(name: &'static str, label: Option<(&'static str, &'static str)>) -> Counter {
+    pub(super) fn new(name: &'static str, label: Option<(&'static str, &'static str)>, help: &'static str) -> Counter {
+        #[cfg(feature = "metrics")]
+        metrics::describe_counter!(name, metrics::Unit::Count, help);
         Counter {
             value: AtomicU64::new(0),
             #[cfg(feature = "metrics")]
@@ -52,7 +54,9 @@ pub(crate) struct Gauge {
 
 impl Gauge {
     #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "what the facade calls it"))]
-    pub(super) fn new(name: &'static str) -> Gauge {
+    pub(super) fn new(name: &'static str, help: &'static str) -> Gauge {
+        #[cfg(feature = "metrics")]
+        metrics::describe_gauge!(name, metrics::Unit::Count, help);
         Gauge {
             value: AtomicI64::new(0),
             #[cfg(feature = "metrics")]
@@ -89,7 +93,9 @@ pub(crate) struct Timer {
 
 impl Timer {
     #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "what the facade calls it"))]
-    pub(super) fn new(name: &'static str) -> Timer {
+    pub(super) fn new(name: &'static str, help: &'static str) -> Timer {
+        #[cfg(feature = "metrics")]
+        metrics::describe_histogram!(name, metrics::Unit::Seconds, help);
         Timer {
             count: AtomicU64::new(0),
             micros: AtomicU64::new(0),

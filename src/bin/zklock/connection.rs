@@ -127,6 +127,22 @@ impl Settings {
         self.tls.is_some()
     }
 
+    /// Credentials that somebody on the way can read or guess, or whose session somebody can take over, because nothing is
+    /// encrypted.
+    pub(crate) fn exposed(&self) -> Option<&'static str> {
+        if self.is_encrypted() {
+            return None;
+        }
+        let has_password = self.auth.iter().any(|auth| auth.starts_with("digest:"));
+        let of_auth = has_password.then_some("the password of --auth goes to the servers as it is");
+        of_auth.or_else(|| self.login.exposed())
+    }
+
+    /// Whether the client shows the servers a certificate of its own.
+    pub(crate) fn has_certificate(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.identity.is_some())
+    }
+
     /// A client that is started, and not connected yet.
     pub(crate) fn client(&self, policy: impl RetryPolicy, data: Option<&str>) -> Result<CuratorFramework> {
         let mut builder = CuratorFramework::builder()

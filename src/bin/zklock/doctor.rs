@@ -1,6 +1,10 @@
 //! `zklock doctor`: what is wrong with the set-up, and what to set.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use curator_locks::{
     Acl, ConnectString, CreateMode, CuratorFramework, ErrorCode, InterProcessMutex, RetryNTimes, perms,
@@ -12,7 +16,7 @@ use crate::{
     args::{Connection, Doctor},
     connection::Settings,
     failure::Result,
-    hosts::{connect, four_letters},
+    hosts::{addresses, connect, four_letters},
     show, voice,
 };
 
@@ -69,6 +73,8 @@ pub(crate) fn doctor(connection: &Connection, args: &Doctor) -> Result<u8> {
     let settings = Settings::of(connection)?;
     let mut report = Report { is_wrong: false, document: args.json.then(Vec::new) };
     let servers: ConnectString = settings.connect.parse()?;
+    check_duplicates(&mut report, servers.hosts());
+    check_encryption(&mut report, &settings);
     let mut ticks = None;
     for (host, port) in servers.hosts() {
         ticks = ticks.max(check_server(&mut report, &settings, host, *port));
@@ -88,6 +94,44 @@ pub(crate) fn doctor(connection: &Connection, args: &Doctor) -> Result<u8> {
     check_making(&mut report, &client, &args.path);
     client.close();
     report.finish()
+}
+
+/// Says which entries of the connect string lead to one and the same address.
+fn check_duplicates(report: &mut Report, servers: &[(String, u16)]) {
+    let mut known: BTreeMap<SocketAddr, String> = BTreeMap::new();
+    for (host, port) in servers {
+        let name = format!("{host}:{port}");
+        // Why a name has no address is said where the server is asked.
+        let addresses: BTreeSet<SocketAddr> = addresses(host, *port).unwrap_or_default().into_iter().collect();
+        let double = addresses.iter().find_map(|address| Some((address, known.get(address)?)));
+        if let Some((address, other)) = double {
+            let both = if *other == name {
+                format!("{name} stands twice")
+            } else {
+                format!("{other} and {name} are both {address}")
+            };
+            let found =
+                format!("{both} in --connect: one server for two, with twice the clients; is another one missing?");
+            report.say(Verdict::Mind, "duplicate", &found);
+        }
+        for address in addresses {
+            known.entry(address).or_insert_with(|| name.clone());
+        }
+    }
+}
+
+/// Credentials need encryption.
+fn check_encryption(report: &mut Report, settings: &Settings) {
+    let (verdict, found) = match settings.exposed() {
+        Some(why) => (
+            Verdict::Mind,
+            format!("not encrypted: {why}; use the servers' port for TLS (secureClientPort), and --tls-ca"),
+        ),
+        None if !settings.is_encrypted() => (Verdict::Fine, "none, and no credentials".to_owned()),
+        None if settings.has_certificate() => (Verdict::Fine, "TLS, with a certificate for the client".to_owned()),
+        None => (Verdict::Fine, "TLS".to_owned()),
+    };
+    report.say(verdict, "encryption", &found);
 }
 
 /// Asks one server for its version and mode. Returns its tick, if it tells.
@@ -134,8 +178,14 @@ fn check_dialect(report: &mut Report, client: &CuratorFramework) {
     // They have told in front of what they have answered so far.
     match client.dialect() {
         Some(dialect) if !dialect.resumes_sessions() => {
-            let found = format!("{dialect}: each lost connection costs the session and its locks; holders are told");
+            let found = format!(
+                "{dialect}: each lost connection costs the session and its locks. Holders of this crate are told; those of Curator \
+                 and kazoo go on beside the next holder"
+            );
             report.say(Verdict::Mind, "dialect", &found);
+        }
+        Some(dialect) if !dialect.has_containers() => {
+            report.say(Verdict::Fine, "dialect", &format!("{dialect}: directories of locks stay"));
         }
         Some(dialect) => report.say(Verdict::Fine, "dialect", &dialect.to_string()),
         None => report.say(Verdict::Mind, "dialect", "the servers have not told what they are"),

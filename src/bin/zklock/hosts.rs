@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     io::{ErrorKind, Read, Write},
-    net::{TcpStream, ToSocketAddrs},
+    net::{SocketAddr, TcpStream, ToSocketAddrs},
     time::{Duration, Instant},
 };
 
@@ -62,11 +62,16 @@ fn connection_of(line: &str) -> Option<(i64, String)> {
     Some((u64::from_str_radix(session, 16).ok()?.cast_signed(), host.to_owned()))
 }
 
+/// The addresses of a server, or why it has none.
+pub(crate) fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    let found = (host, port).to_socket_addrs().map_err(|error| format!("cannot be resolved: {error}"))?;
+    Ok(found.collect())
+}
+
 /// Any one of the server's addresses that answers, or why none does.
 pub(crate) fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
-    let addresses = (host, port).to_socket_addrs().map_err(|error| format!("cannot be resolved: {error}"))?;
     let mut why = "the name has no address".to_owned();
-    for address in addresses {
+    for address in addresses(host, port)? {
         match TcpStream::connect_timeout(&address, PATIENCE) {
             Ok(stream) => return Ok(stream),
             Err(error) => why = format!("{address}: {error}"),

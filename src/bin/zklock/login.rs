@@ -57,6 +57,19 @@ impl Login {
         }
     }
 
+    /// What somebody on the way learns, or can do, without TLS.
+    pub(crate) fn exposed(&self) -> Option<&'static str> {
+        match self {
+            Login { user: Some(_), .. } => {
+                Some("the password of --sasl-user can be guessed from what it is proved with")
+            }
+            Login { kerberos: true, .. } => {
+                Some("a ticket proves who begins a connection, and not who goes on with it")
+            }
+            _ => None,
+        }
+    }
+
     #[cfg(feature = "sasl")]
     pub(crate) fn log_in(&self, builder: Builder) -> Result<Builder> {
         match (&self.user, &self.password) {

@@ -251,7 +251,7 @@ impl Background {
         let session = self.core.current_session().filter(|_| self.states.current().is_none() && !self.has_warned);
         if let Some(error) = session.and_then(|session| session.last_error()) {
             self.has_warned = true;
-            log::warn!("no connection so far: {error}");
+            log::warn!("{}no connection so far: {error}", self.core.config.speaker());
         }
     }
 
@@ -342,18 +342,18 @@ impl Background {
         let id = session.map_or(0, |session| session.id());
         let cause = session.and_then(|session| session.last_error());
         let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
-        let servers = &self.session.hosts;
+        let (me, servers) = (self.core.config.speaker(), &self.session.hosts);
         let counter = match state {
             ConnectionState::Suspended => {
-                log::warn!("connection state {state}, session {id:#x} at {servers} may live on{cause}");
+                log::warn!("{me}connection state {state}, session {id:#x} at {servers} may live on{cause}");
                 &connections.suspended
             }
             ConnectionState::Lost => {
-                log::warn!("connection state {state}: session {id:#x} at {servers} is gone with its locks{cause}");
+                log::warn!("{me}connection state {state}: session {id:#x} at {servers} is gone with its locks{cause}");
                 &connections.lost
             }
             ConnectionState::Connected | ConnectionState::Reconnected => {
-                log::info!("connection state {state}, session {id:#x}");
+                log::info!("{me}connection state {state}, session {id:#x}");
                 if state == ConnectionState::Connected { &connections.connected } else { &connections.reconnected }
             }
         };

@@ -140,6 +140,27 @@ impl Builder {
         self
     }
 
+    /// Names the client in its own log lines, of connection states and of errors that no call returns, and in its `Debug`: for a process
+    /// with several clients. Defaults to no name. The servers do not know it: for `zklock ls` give it to
+    /// [`default_data`](Builder::default_data) or to the lock data as well. Must not be empty, or have control characters.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use curator_locks::{CuratorFramework, RetryOneTime};
+    ///
+    /// let client = CuratorFramework::builder()
+    ///     .client_name("billing") // client billing: connection state LOST: session 0x1.. at zk1:2181 is gone with its locks
+    ///     .connect_string("zk1:2181")
+    ///     .retry_policy(RetryOneTime::new(Duration::from_secs(1)))
+    ///     .build()?;
+    /// assert!(format!("{client:?}").contains("billing"));
+    /// # Ok::<(), curator_locks::Error>(())
+    /// ```
+    pub fn client_name(mut self, name: impl Into<String>) -> Self {
+        self.config.client_name = Some(name.into());
+        self
+    }
+
     /// The session timeout to ask the server for, which has limits of its own. Defaults to 60 s.
     ///
     /// Choose at least two of the servers' ticks: with less, [`Hold::valid_until`](crate::Hold::valid_until) promises too
@@ -344,7 +365,7 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] or [`Error::InvalidPath`] for a setting that is missing or out of range.
-    pub fn build(self) -> Result<CuratorFramework> {
+    pub fn build(mut self) -> Result<CuratorFramework> {
         #[cfg_attr(not(any(feature = "tls", feature = "sasl")), expect(unused_mut, reason = "nothing can be set"))]
         let mut native = NativeSessions::default();
         // Dropping the one or the other in silence could send secrets in the clear.
@@ -374,6 +395,9 @@ impl Builder {
         let hosts: ConnectString = ensemble.connection_string().parse()?;
         check_duration("session_timeout", self.config.session_timeout)?;
         check_duration("connection_timeout", self.config.connection_timeout)?;
+        if let Some(name) = self.config.client_name.take_if(|name| name.is_empty() || name.contains(char::is_control)) {
+            return Err(invalid("client_name", format!("{name:?}"), "must not be empty, or have control characters"));
+        }
         if self.config.max_hold_time == Some(Duration::ZERO) {
             return Err(invalid("max_hold_time", "0".into(), "must be longer than nothing"));
         }

@@ -278,7 +278,7 @@ impl Core {
     /// Logs an error that no call returns, and tells the listeners for such errors.
     pub(crate) fn unhandled(&self, message: String, error: impl Into<Box<AnyError>>) {
         let error: Arc<AnyError> = error.into().into();
-        log::error!("{message}: {error}");
+        log::error!("{}{message}: {error}", self.config.speaker());
         for (_, listener) in &*self.error_listeners.lock() {
             let (listener, message, error) = (listener.clone(), message.clone(), error.clone());
             self.dispatcher.run(move || listener(&message, &*error));

@@ -237,6 +237,7 @@ impl CuratorFramework {
 impl fmt::Debug for CuratorFramework {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CuratorFramework")
+            .field("client_name", &self.core.config.client_name)
             .field("namespace", &self.namespace())
             .field("state", &self.state())
             .field("connection_state", &self.connection_state())

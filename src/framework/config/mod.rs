@@ -12,6 +12,8 @@ use super::events::connection_state::ConnectionStateErrorPolicy;
 
 /// The settings of a client that have a default.
 pub(crate) struct Config {
+    /// The name of the client in its log lines.
+    pub(crate) client_name: Option<String>,
     /// The session timeout to ask the server for.
     pub(crate) session_timeout: Duration,
     /// How long a call waits for a connection before it asks the retry policy.
@@ -33,6 +35,7 @@ pub(crate) struct Config {
 impl Default for Config {
     fn default() -> Config {
         Config {
+            client_name: None,
             session_timeout: Duration::from_secs(60),
             connection_timeout: Duration::from_secs(15),
             acl_provider: Arc::new(DefaultAclProvider),
@@ -47,6 +50,13 @@ impl Default for Config {
             refuse_mixed_kinds: false,
             create_chroot: false,
         }
+    }
+}
+
+impl Config {
+    /// The begin of a log line about the client itself.
+    pub(crate) fn speaker(&self) -> String {
+        self.client_name.as_ref().map_or_else(String::new, |name| format!("client {name}: "))
     }
 }
 

@@ -20,6 +20,7 @@ pub(crate) mod node;
 pub(crate) mod registry;
 pub(crate) mod revocation;
 pub(crate) mod subscribers;
+pub(crate) mod waited_for;
 
 use std::time::Duration;
 

@@ -9,13 +9,17 @@ use crate::{
     base::{
         channel::{Receiver, Sender, unbounded},
         clock,
-        paths::ServerPath,
+        paths::{ServerPath, name_of},
         sync::Mutex,
     },
     error::{Error, Result},
     framework::{
         client::{call::Call, core::CuratorFramework},
-        held::node::{HeldNode, HeldZnode, RevocableNode, Znode},
+        held::{
+            node::{HeldNode, HeldZnode, RevocableNode, Znode},
+            revocation::without_request,
+            waited_for::WaitedFor,
+        },
         znodes::create::protection,
     },
     locks::{
@@ -93,6 +97,8 @@ pub(crate) struct Contention {
     asked: Vec<Option<WatchId>>,
     watches: Vec<(WatchId, Watch)>,
     held: Vec<Arc<HeldNode>>,
+    /// The contender that was in front last, with the path that the server knows.
+    pub(super) in_front: Option<WaitedFor>,
     /// The receiver of the own znode's events.
     target: Option<Arc<Mutex<OwnWatchTarget>>>,
     /// The listener of requests to give the lock back; a waiter can be asked, too.
@@ -142,8 +148,17 @@ impl Contention {
         let surroundings = ProcessEnvironment { acquire, session: self.session.as_ref() };
         let next = contender.step(&acquire.spec, &surroundings, &view, input);
         let discarded = contender.take_discarded();
+        self.note_in_front(acquire.lock);
         self.clear_away(acquire.lock, acquire.owners, discarded);
         next
+    }
+
+    /// Notes the contender in front, also where it is not watched.
+    fn note_in_front(&mut self, lock: &LockInternals) {
+        let is_noted = |name: &str| self.in_front.as_ref().is_some_and(|noted| name_of(&noted.path) == name);
+        if let Some(name) = self.contender.waits_for().filter(|name| !is_noted(name)) {
+            self.in_front = Some(WaitedFor::named(lock.child(name).into_string()));
+        }
     }
 
     /// Notes that requests are about to be sent, and whether they make znodes. Returns the session to send them in.
@@ -152,6 +167,11 @@ impl Contention {
             self.owner.clone_from(&self.session);
         }
         self.asked = requests.iter().map(|(_, watch)| *watch).collect();
+        for (request, watch) in requests {
+            if let (Request::GetData { path, .. }, Some(WatchId::Predecessor(_))) = (request, watch) {
+                self.in_front = Some(WaitedFor::named(path.clone()));
+            }
+        }
         self.session.clone()
     }
 
@@ -188,28 +208,37 @@ impl Contention {
 
     fn answered(&mut self, lock: &LockInternals, answers: &[std::result::Result<Response, Failed<Error>>]) {
         for (id, answer) in std::mem::take(&mut self.asked).into_iter().zip(answers) {
-            if let (Some(WatchId::Own(_)), Ok(Response::Data { data, stat })) = (id, answer)
-                && let Some(revocable) = &self.revocable
-            {
-                revocable.read(data, stat);
-            }
-            if let Ok(Response::Children { names, .. }) = answer {
-                self.sees_other_kinds |= lock.shows_other_kinds(names);
+            match (id, answer) {
+                (Some(WatchId::Own(_)), Ok(Response::Data { data, stat })) => {
+                    self.revocable.iter().for_each(|revocable| revocable.read(data, stat));
+                }
+                (Some(WatchId::Predecessor(_)), Ok(Response::Data { data, stat })) => {
+                    if let Some(in_front) = &mut self.in_front {
+                        in_front.session = Some(stat.ephemeral_owner);
+                        in_front.data = Some(without_request(data).to_vec());
+                    }
+                }
+                (_, Ok(Response::Children { names, .. })) => {
+                    self.sees_other_kinds |= lock.shows_other_kinds(names);
+                }
+                _ => {}
             }
         }
     }
 
-    /// The own znodes become holds, and the watch on them the holder's.
-    pub(super) fn hold(&mut self, acquire: &Acquire<'_>) -> Input<Error> {
+    /// The own znodes become holds, and the watch on them the holder's. `since` is when the acquire began, `queued` the contender
+    /// that was in front in a semaphore's queue.
+    pub(super) fn hold(&mut self, acquire: &Acquire<'_>, since: Instant, queued: Option<&WaitedFor>) -> Input<Error> {
         let Acquire { lock, spec, .. } = acquire;
+        let waited_for = self.waited_for(lock, since, queued).map(Arc::new);
         let own = self.watches.iter().position(|(id, _)| matches!(id, WatchId::Own(_)));
         let mut watch = own.map(|index| self.watches.swap_remove(index).1);
         let is_watched = watch.is_some();
         for (node, session) in self.contender.nodes.iter().zip(self.session.iter().cycle()) {
             let (token, grant) = spec.companion.as_ref().map_or((node.czxid, 0), |of| (of.token, of.grant));
             let (path, has_waited) = (lock.child(&node.name), self.contender.has_waited);
-            let is_queue = lock.recipe.is_queue;
-            let znode = Znode { path, czxid: node.czxid, token, grant, has_waited, is_queue };
+            let (waited_for, is_queue) = (waited_for.clone(), lock.recipe.is_queue);
+            let znode = Znode { path, czxid: node.czxid, token, grant, has_waited, waited_for, is_queue };
             let (registry, over) = (&lock.client().core.held, self.contender.seen_over);
             // Each of several holds is told of the requests for its own znode.
             let each = |one: &Arc<RevocableNode>| RevocableNode::new(one.revocation().clone());
@@ -222,6 +251,14 @@ impl Contention {
             owners.entered(lock, held.clone());
         }
         Input::Held { is_deleted }
+    }
+
+    /// The contender that was in front last. Of one in a semaphore's queue the data are known, and of a lease only the name.
+    fn waited_for(&self, lock: &LockInternals, since: Instant, queued: Option<&WaitedFor>) -> Option<WaitedFor> {
+        let found = queued.or(self.in_front.as_ref())?;
+        let path = queued.map_or_else(|| lock.client().prefix.to_client(&found.path), |queued| queued.path.clone());
+        let (session, data) = (found.session, found.data.clone());
+        Some(WaitedFor { path, session, data, time: clock::since(since) })
     }
 
     /// Makes the hold receive the events of its own znode from here on. Returns whether one from before, which is still in

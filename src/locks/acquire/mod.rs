@@ -395,7 +395,9 @@ impl<'a> Run<'a> {
             None => next_recheck(self.client()),
         };
         let (contender, path) = (&self.contention.contender, self.acquire.lock.base_path());
-        if let (Some(node), Some(other)) = (contender.nodes.first(), contender.waits_for()) {
+        if let (Some(node), Some(_), Some(other)) =
+            (contender.nodes.first(), contender.waits_for(), &self.contention.in_front)
+        {
             log::debug!("{path}: {} waits for {other}", node.name);
         }
         let bound = self.acquire.wait.bound;
@@ -418,8 +420,10 @@ impl<'a> Run<'a> {
     }
 
     fn hold(&mut self) -> Input<Error> {
-        let held = self.contention.hold(self.acquire);
-        drop(self.queue_head.take());
+        let queue_head = self.queue_head.take();
+        let queued = queue_head.as_ref().and_then(|head| head.held.waited_for());
+        let held = self.contention.hold(self.acquire, self.since, queued);
+        drop(queue_head);
         held
     }
 

@@ -367,7 +367,7 @@ impl LockInternals {
 
     /// Returns the worst of the calling thread's holds that this lock would wait for, and whether it would wait for ever.
     /// Does no I/O.
-    pub(in crate::locks) fn obstacle(&self) -> Option<(bool, Obstacle)> {
+    fn obstacle(&self) -> Option<(bool, Obstacle)> {
         let mut obstacles = self.thread_holds.obstacles();
         obstacles.retain(|hold| (hold.kind == HoldKind::Unfair) == (self.recipe.kind == HoldKind::Unfair));
         let is_for_ever = |hold: &Obstacle| is_for_ever(self.recipe.kind, hold.kind);

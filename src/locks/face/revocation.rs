@@ -81,7 +81,8 @@ impl RevocationRequest {
 /// and go to logs and terminals.
 impl fmt::Display for RevocationRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let visible = |text: &str| text.split('\'').map(|part| part.escape_debug().to_string()).collect::<Vec<_>>().join("'");
+        let visible =
+            |text: &str| text.split('\'').map(|part| part.escape_debug().to_string()).collect::<Vec<_>>().join("'");
         write!(f, "{} asks for the lock", visible(self.who().unwrap_or("somebody")))?;
         self.why().map_or(Ok(()), |why| write!(f, " ({})", visible(why)))
     }

@@ -7,6 +7,7 @@ use crate::{
     framework::held::{
         changes::{HoldState, StateChanges},
         node::HeldNode,
+        waited_for::WaitedFor,
     },
     locks::holds::{death::UncleanDeath, fencing::token::FencingToken},
 };
@@ -167,6 +168,21 @@ impl Hold {
     #[must_use]
     pub fn unclean_deaths(&self) -> &[UncleanDeath] {
         self.deaths.as_deref().unwrap_or_default()
+    }
+
+    /// The contender that was in front last while the acquire waited, and for how long that was; `None` if it found nobody in front.
+    ///
+    /// This is what the acquire has read anyway, and no request more: with [`WaitStrategy::WatchPredecessor`](crate::WaitStrategy),
+    /// the default, the name, the session and the data of the contender in front, with the other strategies its name. For a
+    /// semaphore's lease it is the contender in front in the semaphore's queue; for the first one there, the lease that it waited
+    /// for, by its name. In a long queue the one in front is a waiter like this one, and not the holder of that moment.
+    ///
+    /// A hold that waited at no server has none: a re-entry has what the first hold of its thread has, and of a lock [with
+    /// caching](crate::Caching) only the first hold of each tenure can have waited there. A multi lock's holds have each their
+    /// own. Of a lost hold it stays readable.
+    #[must_use]
+    pub fn waited_for(&self) -> Option<&WaitedFor> {
+        self.held.waited_for()
     }
 
     /// The path of the lock's own znode.

@@ -59,6 +59,7 @@ use crate::{
 ///
 /// let queue = LockQueue::inspect(&client, "/downloads")?;
 /// assert_eq!(queue.kind, LockKind::Semaphore);
+/// println!("{queue}"); // a table of 80 columns, as `zklock ls` prints it
 /// for entry in &queue.entries {
 ///     println!("{} {} of session {:#x}", entry.state, entry.path, entry.session);
 /// }
@@ -160,7 +161,7 @@ impl LockQueue {
         Ok(call.retry(scan)?.entries)
     }
 
-    fn new(path: &str, kind: LockKind) -> LockQueue {
+    pub(super) fn new(path: &str, kind: LockKind) -> LockQueue {
         LockQueue {
             path: path.to_owned(),
             kind,

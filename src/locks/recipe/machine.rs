@@ -74,6 +74,8 @@ pub struct Contender {
     watches: u64,
     own: Option<u64>,
     predecessor: Option<Predecessor>,
+    /// The contender in front, where it is not watched itself.
+    in_front: Option<String>,
     directory: Option<u64>,
     /// Whether it has given up the head of the wait queue, so that it may not wait any more.
     lost_queue_head: bool,
@@ -98,7 +100,7 @@ pub struct Contender {
 impl Contender {
     /// The contender in front, whose end it waits for.
     pub fn waits_for(&self) -> Option<&str> {
-        self.predecessor.as_ref().map(|predecessor| predecessor.name.as_str())
+        self.predecessor.as_ref().map(|predecessor| &predecessor.name).or(self.in_front.as_ref()).map(String::as_str)
     }
 
     /// Whether this watch is still needed. The acquire gives up all others.
@@ -158,6 +160,7 @@ impl Contender {
 
     fn unwatch(&mut self) {
         self.predecessor = None;
+        self.in_front = None;
         self.directory = None;
     }
 
@@ -575,12 +578,15 @@ impl<E: Clone> Step<'_, E> {
         if self.me.lost_queue_head {
             return self.leave(End::QueueHeadLost);
         }
+        if strategy == WaitStrategy::WatchPredecessor {
+            return self.watch(name, first, children, connection);
+        }
+        self.me.in_front = Some(name);
         match strategy {
-            WaitStrategy::WatchPredecessor => self.watch(name, first, children, connection),
             // The watch comes with the next list, which shows what changed before it.
             WaitStrategy::WatchParent if self.me.directory.is_none() => self.list(),
             WaitStrategy::Poll(_) if self.me.own.is_none() => self.send_watches(None),
-            WaitStrategy::WatchParent | WaitStrategy::Poll(_) => self.sleep(),
+            _ => self.sleep(),
         }
     }
 

@@ -33,6 +33,9 @@ fn the_command_line_the_environment_and_a_file_say_which_user_one_is() {
         assert_eq!(output.status.code(), Some(FAILED), "{said}");
         assert!(said.contains(expected) && !said.contains("wr0ng"), "{said}");
     };
+    let doctor = at(&["doctor", "--sasl-user", "shop"]).env("ZKLOCK_SASL_PASSWORD", "secret").output().unwrap();
+    let said = stdout_of(&doctor);
+    assert!(said.contains("not encrypted: the password of --sasl-user") && !said.contains("secret"), "{said}");
     refused(at(&["--sasl-user", "shop"]).env("ZKLOCK_SASL_PASSWORD", "wr0ng"), "DigestLoginModule");
     refused(&mut at(&["--sasl-user", "shop"]), "ZKLOCK_SASL_PASSWORD");
     refused(&mut at(&["--sasl-user", "shop", "--kerberos"]), "a password or Kerberos?");
@@ -61,6 +64,7 @@ fn the_command_line_and_a_file_say_which_principal_one_is() {
     assert_eq!(run(&mut at(&["--config", file.to_str().unwrap()], kdc.environment())), Some(7));
     let doctor = at(&["doctor", "--keytab", keytab, "--principal", "shop"], kdc.environment()).output().unwrap();
     assert!(stdout_of(&doctor).contains("acquired and released"), "{}", stdout_of(&doctor));
+    assert!(stdout_of(&doctor).contains("not encrypted: a ticket proves"), "{}", stdout_of(&doctor));
 
     let without = at(&["--kerberos", "ls", "/x"], kdc.environment()).output().unwrap();
     let said = stderr_of(&without);

@@ -38,6 +38,7 @@ fn the_command_line_and_a_file_say_whom_to_trust_and_who_one_is() {
     assert!(stdout_of(&shown).contains("unused"), "{}", stderr_of(&shown));
     let doctor = zklock_at(&address, ["doctor", "--config", &file]).output().unwrap();
     assert!(stdout_of(&doctor).contains("acquired and released"), "{}", stdout_of(&doctor));
+    assert!(stdout_of(&doctor).contains("TLS, with a certificate"), "{}", stdout_of(&doctor));
 
     let half = write("half.toml", &format!("tls-ca = {ca:?}\ntls-cert = {cert:?}\n"));
     let blind = write("blind.toml", &format!("tls-cert = {cert:?}\ntls-key = {key:?}\n"));

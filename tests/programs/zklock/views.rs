@@ -121,6 +121,33 @@ fn a_mutex_of_curator_kazoo_and_rust_contenders() {
 }
 
 #[test]
+fn a_queue_of_the_library_prints_what_ls_prints() {
+    let scene = Scene::new();
+    let client = &scene.arena.client;
+    let mutex = InterProcessMutex::new(client, "/printed")
+        .unwrap()
+        .with_lock_data("a worker's name that is too long for a row");
+    let held = mutex.lock().unwrap();
+    let cancel = CancelToken::new();
+    thread::scope(|scope| {
+        scope.spawn(|| mutex.acquire_with(&AcquireOptions::new().cancel_token(&cancel)));
+        support::await_queue(client, "/printed", 2);
+        let (mut printed, mut listed) = (String::new(), String::new());
+        // Their ages are the same most of the time from the first second on.
+        eventually("both print the same", || {
+            printed = LockQueue::inspect(client, "/printed").unwrap().to_string();
+            printed = printed.replacen("/printed", &scene.full("/printed"), 1) + "\n";
+            listed = stdout_of(&zklock(["ls", &scene.full("/printed")]).output().unwrap());
+            printed == listed
+        });
+        assert_eq!(printed.lines().count(), 4, "{printed}");
+        assert!(printed.lines().skip(1).all(|line| line.chars().count() <= 80), "{printed}");
+        cancel.cancel();
+    });
+    held.release().unwrap();
+}
+
+#[test]
 fn readers_and_writers_of_curator_and_rust() {
     let scene = Scene::new();
     let peers = scene.arena.start([scene.java("java-r"), scene.java("java-w")]);
@@ -415,6 +442,30 @@ fn the_doctor_finds_a_server_in_order_and_a_tick_that_is_too_long() {
     let nobody = zklock(["doctor", "--connect", "127.0.0.1:1", "--connection-timeout", "1s"]).output().unwrap();
     assert!(stdout_of(&nobody).contains("Connection refused"), "{}", stdout_of(&nobody));
     assert_eq!(nobody.status.code(), Some(1));
+}
+
+#[test]
+fn the_doctor_minds_credentials_that_are_not_encrypted_and_servers_that_stand_twice() {
+    let server = support::server().connect_string();
+    let verdict = |check: &str, words: &[&str]| {
+        let output = zklock([&["doctor", "--json", "--session-timeout", "60s"], words].concat()).output().unwrap();
+        let said = stdout_of(&output);
+        let document: Value = serde_json::from_str(&said).unwrap();
+        let found = document.as_array().unwrap().iter().find(|row| row["check"] == check).cloned();
+        assert!(!said.contains("secret"), "{said}");
+        found.map(|row| (text(&row["verdict"]), text(&row["found"])))
+    };
+    let minds = |check: &str, words: &[&str], part: &str| match verdict(check, words) {
+        Some((verdict, found)) => assert!(verdict == "mind" && found.contains(part), "{words:?}: {verdict}, {found}"),
+        None => panic!("{words:?}: no {check}"),
+    };
+    assert_eq!(verdict("encryption", &[]), Some(("ok".to_owned(), "none, and no credentials".to_owned())));
+    minds("encryption", &["--auth", "digest:shop:secret"], "the password of --auth");
+    assert_eq!(verdict("duplicate", &[]), None);
+    let twice = format!("{server},{server}");
+    minds("duplicate", &["--connect", &twice], &format!("{server} stands twice"));
+    let names = format!("{server},{}", server.replace("127.0.0.1", "localhost"));
+    minds("duplicate", &["--connect", &names], &format!("are both {server}"));
 }
 
 #[test]

@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curator_locks::{EntryMode, LockQueue, QueueEntry};
+use curator_locks::{
+    EntryMode, LockQueue, QueueEntry,
+    unversioned::table::{GAP, HEADINGS, aligned, cut, facts, row, widths},
+};
 
 use super::{
     history::{GRANTS, Grant, History, LockId, clock_time, id_of},
@@ -14,7 +17,7 @@ use super::{
 };
 use crate::{
     failure::Result,
-    show::{self, BOLD, DIM, GAP, GREEN, RED, YELLOW},
+    show::{self, BOLD, DIM, GREEN, RED, YELLOW},
     tree::{self, Walk},
 };
 
@@ -163,7 +166,7 @@ impl State {
     }
 
     fn painted(&self, line: &PageLine, columns: usize) -> String {
-        let text = show::cut(&line.text, columns);
+        let text = cut(&line.text, columns);
         line.color.filter(|_| self.has_colors).map_or(text.clone(), |color| show::paint(color, &text))
     }
 
@@ -203,16 +206,11 @@ impl State {
             return vec![PageLine { text: format!("no locks below {}", self.root), color: None }];
         }
         locks.sort_by_cached_key(|lock| (Reverse(self.weight(lock)), lock.path.clone()));
-        let shown: Vec<_> =
-            locks.iter().flat_map(|lock| lock.entries.iter().take(CONTENDERS).map(move |one| (*lock, one))).collect();
-        let mut rows = vec![cells(show::HEADINGS.map(str::to_owned), "WAITS FOR".to_owned(), columns)];
-        rows.extend(
-            shown
-                .iter()
-                .map(|(lock, one)| cells(show::row(lock, one), waits_for(lock, one).unwrap_or_default(), columns)),
-        );
+        let shown = locks.iter().flat_map(|lock| lock.entries.iter().take(CONTENDERS).map(move |one| (*lock, one)));
+        let mut rows = vec![cells(HEADINGS.map(str::to_owned), "WAITS FOR".to_owned(), columns)];
+        rows.extend(shown.map(|(lock, one)| cells(row(one), waits_for(lock, one).unwrap_or_default(), columns)));
         fit(&mut rows, columns);
-        let mut texts = show::aligned(&rows).into_iter();
+        let mut texts = aligned(&rows).into_iter();
         let mut lines: Vec<PageLine> = texts.next().into_iter().map(|heading| PageLine::new(heading, DIM)).collect();
         for lock in locks {
             lines.push(PageLine::new(self.title(lock, columns), BOLD));
@@ -244,7 +242,7 @@ impl State {
     }
 
     fn title(&self, lock: &LockQueue, columns: usize) -> String {
-        let mut facts = show::facts(lock);
+        let mut facts = facts(lock);
         facts.extend(longest(lock.waiters()).map(|wait| format!("longest {}", show::brief(wait))));
         let rate = self.rate_of(lock);
         if rate > 0.0 {
@@ -266,7 +264,7 @@ impl State {
         if rows.is_empty() {
             return Vec::new();
         }
-        let lines = show::aligned(&rows).into_iter().map(|text| PageLine { text, color: None });
+        let lines = aligned(&rows).into_iter().map(|text| PageLine { text, color: None });
         [PageLine::new("LAST GRANTS", DIM)].into_iter().chain(lines).collect()
     }
 }
@@ -303,8 +301,8 @@ fn waits_for(lock: &LockQueue, entry: &QueueEntry) -> Option<String> {
 }
 
 /// The cells of a row that the terminal has room for, in their order; the last two share what the others leave.
-fn cells(row: [String; show::HEADINGS.len()], waits_for: String, columns: usize) -> Vec<String> {
-    let [state, mode, _, age, session, names, data, _] = row;
+fn cells(row: [String; HEADINGS.len()], waits_for: String, columns: usize) -> Vec<String> {
+    let [state, mode, age, session, names, data] = row;
     match columns >= WIDE {
         true => vec![state, mode, age, session, names, data, waits_for],
         false => vec![state, mode, age, data, waits_for],
@@ -313,15 +311,14 @@ fn cells(row: [String; show::HEADINGS.len()], waits_for: String, columns: usize)
 
 /// Cuts the last two columns so that both are legible.
 fn fit(rows: &mut [Vec<String>], columns: usize) {
-    let last = rows.first().map_or(0, Vec::len).saturating_sub(1);
-    let in_front: usize = (0..last.saturating_sub(1)).map(|column| show::width(rows, column) + GAP).sum();
-    let room = columns.saturating_sub(GAP + in_front + GAP);
-    let (data, other) = (show::width(rows, last.saturating_sub(1)), show::width(rows, last));
+    let mut in_front = widths(rows);
+    let (other, data) = (in_front.pop().unwrap_or_default(), in_front.pop().unwrap_or_default());
+    let room = columns.saturating_sub(in_front.iter().map(|width| width + GAP).sum::<usize>() + 2 * GAP);
     // Whichever is shorter than its half leaves the rest to the other one.
     let data = data.min((room / 2).max(room.saturating_sub(other)));
     for row in rows.iter_mut() {
-        for (cell, most) in row.iter_mut().skip(last.saturating_sub(1)).zip([data, room - data]) {
-            *cell = show::cut(cell, most);
+        for (cell, most) in row.iter_mut().skip(in_front.len()).zip([data, room - data]) {
+            *cell = cut(cell, most);
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::{
             changes::HoldState,
             fence::{self, FenceId},
             subscribers::is_within,
+            waited_for::WaitedFor,
         },
     },
     session::api::Session,
@@ -82,9 +83,19 @@ impl HeldNode {
         &self.znode.znode.path
     }
 
-    /// Whether this hold waited at the servers. If holds share a znode only the first one did.
+    /// Whether this hold waited at the servers.
     pub(crate) fn has_waited(&self) -> bool {
-        self.znode.znode.has_waited && (self.tenure.is_none() || self.number <= 1)
+        self.znode.znode.has_waited && self.has_queued()
+    }
+
+    /// The contender that was in front at the servers.
+    pub(crate) fn waited_for(&self) -> Option<&WaitedFor> {
+        self.znode.znode.waited_for.as_deref().filter(|_| self.has_queued())
+    }
+
+    /// Whether this hold queued at the servers. If holds share a znode only the first one did.
+    fn has_queued(&self) -> bool {
+        self.tenure.is_none() || self.number <= 1
     }
 
     pub(crate) fn session(&self) -> &Arc<dyn Session> {

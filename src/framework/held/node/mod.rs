@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{changes::HoldState, revocation::request_in, subscribers::Subscriber};
+use super::{changes::HoldState, revocation::request_in, subscribers::Subscriber, waited_for::WaitedFor};
 use crate::{
     base::{paths::ServerPath, sync::Mutex, telemetry::counters::Counters},
     error::{LostReason, Result},
@@ -39,6 +39,8 @@ pub(crate) struct Znode {
     pub(crate) grant: u64,
     /// Whether others were in front of it.
     pub(crate) has_waited: bool,
+    /// The one of them that is known.
+    pub(crate) waited_for: Option<Arc<WaitedFor>>,
     /// Whether it is no lock, but a place in the queue for one.
     pub(crate) is_queue: bool,
 }
