@@ -82,7 +82,12 @@ pub mod wire {
 /// The table of a queue, for this crate's own command.
 #[doc(hidden)]
 pub mod table {
-    pub use crate::locks::queue_view::table::{QueueTable, TableLine, WIDTH, age, brief, data};
+    pub use crate::{
+        base::text::cut,
+        locks::queue_view::table::{
+            GAP, HEADINGS, QueueTable, TableLine, WIDTH, age, aligned, brief, data, facts, row, widths,
+        },
+    };
 }
 
 /// The contender under every lock, for the model check.

@@ -10,9 +10,9 @@ pub(crate) fn legible(data: &[u8]) -> String {
 }
 
 /// The text, or its begin with dots.
-pub(crate) fn cut(text: &str, most: usize) -> String {
+pub fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
-        Some(_) => text.chars().take(most.saturating_sub(3)).chain("...".chars()).collect(),
+        Some(_) => text.chars().take(most.saturating_sub(3)).chain("...".chars()).take(most).collect(),
         None => text.to_owned(),
     }
 }
@@ -28,6 +28,6 @@ mod tests {
         let long = legible("\u{fc}".repeat(49).as_bytes());
         assert_eq!((long.chars().count(), long.ends_with("\u{fc}...")), (LONGEST, true));
         assert_eq!(cut("abcd", 4), "abcd");
-        assert_eq!(cut("abcde", 4), "a...");
+        assert_eq!(["a...", "...", ".."], [4, 3, 2].map(|most| cut("abcde", most)));
     }
 }

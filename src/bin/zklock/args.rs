@@ -13,6 +13,7 @@ Examples:
   zklock run --semaphore 3 /downloads -- wget URL at most three downloads at a time
   zklock ls /jobs/report                          who holds it, who waits, for how long
   zklock tree / --watch                           every lock of the ensemble, again and again
+  zklock top                                      the same on the whole terminal, the longest wait first
   zklock doctor                                   what is wrong with the set-up, and what to set
 
 The servers come from --connect, from ZK_CONNECT, or from a line such as
@@ -44,10 +45,18 @@ belong its process group and what an interactive shell starts in groups of its o
 (setsid), nor what gets other rights (sudo): let sudo run zklock instead.
 HUP, INT, QUIT, TERM, USR1, USR2 and CONT go on to the command. `zklock revoke` makes it TERM.
 
+A script that needs the lock from its first line to its last begins with this line, and needs no other one:
+  [ \"$ZKLOCK_PATH\" = /jobs/report ] || exec zklock run /jobs/report -- \"$0\" \"$@\"
+For a part of it there is -c. With flock(1) a script can also take a lock on its way, `exec 9>FILE; flock 9`: all that it starts
+inherits the descriptor, and the kernel frees the lock when the last of them has closed it. No kernel does that for a lock of a
+cluster, and the servers may give it to somebody else while the script works. A process beside the script could not end in time
+what the script has started and what has lost its parent since, so no command of zklock leaves a lock behind for a script.
+
 Examples:
   zklock run /jobs/report -- make report
   zklock run --timeout 30s /jobs/report -c 'make report && mail report'
   zklock run --also /accounts/17 /accounts/4 -- ./transfer 4 17 100
+  zklock run --retry-lost 3 /jobs/report -- make report  again if the servers took the lock away meanwhile
   zklock run --at-least 1m /cron/nightly -- ./nightly    for clocks of cron that differ by less than a minute";
 
 const LS_HELP: &str = "\
@@ -61,6 +70,18 @@ STATE is one of
 
 The data are cut so that a row of Latin letters fits 80 columns without --hosts, and --long shows NODE, which `zklock break` takes.
 SINCE and AGE are those of the znode: under \"cached\" many threads may have held the lock since.";
+
+const TOP_HELP: &str = "\
+Keys, as in top(1):
+  q                 quit; the terminal is as it was, as after INT, TERM and every other end
+  space             look now
+  s                 sort by longest wait, longest hold, most waiters, most hand-overs, path
+  up, down, k, j    scroll; also page up, page down, home (g), end (G)
+
+A waiter is yellow once it has waited for 10 s, and red after 1 m. WAITS FOR is the next one in front that excludes it, or the
+holders. Of each lock the first five contenders are shown; `zklock ls PATH` shows all.
+A hand-over is a holder that the look before had not seen, counted over the last 30 s: of a lock that is passed on faster than
+the looks follow each other, each look sees one.";
 
 const BREAK_HELP: &str = "\
 Examples, all for one and the same znode:
@@ -160,6 +181,9 @@ pub(crate) enum Command {
     /// Show every lock below a path, and who waits for whom in a circle
     #[command(after_help = LS_HELP)]
     Tree(Tree),
+    /// Show every lock below a path on the whole terminal, the longest wait first, until `q`
+    #[command(after_help = TOP_HELP)]
+    Top(Top),
     /// Ask a holder to give its lock back
     ///
     /// A command under `zklock run` gets TERM. Other holders may listen or not. Without --why holders of all languages
@@ -221,6 +245,10 @@ pub(crate) struct Run {
     /// Give the lock back after so long: the command is ended before, as if the lock were about to be lost (status 123)
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) at_most: Option<Duration>,
+    /// If the lock was lost and the command ended (status 123), wait for the lock and run the command again, so many times at most;
+    /// not after HUP, INT, QUIT or TERM
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "at_most")]
+    pub(crate) retry_lost: u32,
     /// Run also where a lock of another kind is used at the same path, which does not exclude this one
     #[arg(long)]
     pub(crate) mixed: bool,
@@ -307,6 +335,22 @@ pub(crate) struct Wait {
 pub(crate) struct Tree {
     #[command(flatten)]
     pub(crate) show: Show,
+    /// Where to begin
+    #[arg(value_name = "ROOT", default_value = "/")]
+    pub(crate) root: String,
+    /// Look into so many directories at most
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub(crate) limit: usize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Top {
+    /// The pause between two looks
+    #[arg(long, short, value_name = "DURATION", default_value = "2s", value_parser = duration)]
+    pub(crate) watch: Duration,
+    /// When to use colours
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: ColorChoice,
     /// Where to begin
     #[arg(value_name = "ROOT", default_value = "/")]
     pub(crate) root: String,

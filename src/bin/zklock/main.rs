@@ -11,6 +11,7 @@ mod logger;
 mod login;
 mod run;
 mod show;
+mod top;
 mod tree;
 mod voice;
 
@@ -58,6 +59,7 @@ fn obey(cli: &Cli) -> Result<u8> {
         Command::Ls(ls) => return show::ls(&cli.connection, ls),
         Command::Wait(wanted) => return show::wait(&cli.connection, wanted),
         Command::Tree(tree) => tree::tree(&cli.connection, tree)?,
+        Command::Top(wanted) => return top::top(&cli.connection, wanted),
         Command::Revoke(revoke) => breaking::revoke(&cli.connection, revoke)?,
         Command::Break(wanted) => breaking::break_lock(&cli.connection, wanted)?,
         Command::Doctor(wanted) => return doctor::doctor(&cli.connection, wanted),

@@ -26,8 +26,8 @@ use crate::{
     voice,
 };
 
-const BOLD: u8 = 1;
-const DIM: u8 = 2;
+pub(crate) const BOLD: u8 = 1;
+pub(crate) const DIM: u8 = 2;
 pub(crate) const RED: u8 = 31;
 pub(crate) const GREEN: u8 = 32;
 pub(crate) const YELLOW: u8 = 33;
@@ -58,7 +58,7 @@ pub(crate) fn ls(connection: &Connection, args: &Ls) -> Result<u8> {
 pub(crate) fn wait(connection: &Connection, args: &Wait) -> Result<u8> {
     let begun = Instant::now();
     let time = args.timeout.unwrap_or(Duration::MAX);
-    let over = |why: &str| Failure { status: NOT_HAD, text: format!("{why} after {:?}", begun.elapsed()) };
+    let over = |why: &str| Failure { status: NOT_HAD, text: format!("{why} after {}", brief(begun.elapsed())) };
     let settings = Settings::of(connection)?;
     let client = settings.client(RetryForever::new(RETRY), None)?;
     settings.await_connection_for(time, &client, || false).map_err(|failure| match args.timeout {
@@ -109,11 +109,7 @@ pub(crate) fn inspect(client: &CuratorFramework, path: &str) -> curator_locks::R
 
 /// Prints what `look` gives, once or again and again.
 pub(crate) fn repeat(show: &Show, mut look: impl FnMut() -> Result<String>) -> Result<()> {
-    match show.color {
-        ColorChoice::Auto => {}
-        ColorChoice::Always => anstream::ColorChoice::Always.write_global(),
-        ColorChoice::Never => anstream::ColorChoice::Never.write_global(),
-    }
+    choose_colors(show.color);
     let clears = show.watch.is_some() && !show.json && io::stdout().is_terminal();
     loop {
         match (look(), show.watch) {
@@ -131,6 +127,15 @@ pub(crate) fn repeat(show: &Show, mut look: impl FnMut() -> Result<String>) -> R
         if is_unread_after(pause.max(Duration::from_millis(100))) {
             return Ok(());
         }
+    }
+}
+
+/// Colours as the command line says, and otherwise as the environment does.
+pub(crate) fn choose_colors(color: ColorChoice) {
+    match color {
+        ColorChoice::Auto => {}
+        ColorChoice::Always => anstream::ColorChoice::Always.write_global(),
+        ColorChoice::Never => anstream::ColorChoice::Never.write_global(),
     }
 }
 
@@ -224,6 +229,19 @@ fn painted(queue: &LockQueue, subject: TableLine, line: &str) -> String {
     }
 }
 
+/// One of them, or several.
+pub(crate) fn counted(count: usize, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
+}
+
+/// A contender for people: its data, or its session where it has none.
+pub(crate) fn name(entry: &QueueEntry) -> String {
+    match data(entry) {
+        data if data.is_empty() => format!("session {:#x}", entry.session),
+        data => data,
+    }
+}
+
 /// Whether its process keeps the lock between holds, so that it may be idle.
 pub(crate) fn is_cached(entry: &QueueEntry) -> bool {
     matches!(entry.state, EntryState::Cached(_))
@@ -237,4 +255,15 @@ fn since(millis: i64) -> String {
 
 pub(crate) fn paint(code: u8, text: &str) -> String {
     format!("\x1b[{code}m{text}\x1b[0m")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_not_several() {
+        let counted = [0, 1, 2].map(|count| counted(count, "holds", "hold"));
+        assert_eq!(counted, ["0 hold", "1 holds", "2 hold"]);
+    }
 }

@@ -20,7 +20,7 @@ pub(crate) fn tree(connection: &Connection, args: &Tree) -> Result<()> {
     let client = connect(connection)?;
     show::repeat(&args.show, || {
         let walk = Walk::through(&client, &args.root, args.limit)?;
-        let circles = circles(&walk.locks);
+        let circles = walk.circles();
         let hosts = Hosts::ask(connection, &args.show)?;
         Ok(if args.show.json {
             show::json(&json!({
@@ -45,33 +45,33 @@ fn describe(args: &Tree, walk: &Walk, circles: &[Vec<String>], hosts: &Hosts) ->
     if blocks.is_empty() {
         blocks.push(format!("no locks below {}\n", args.root));
     }
-    for circle in circles {
-        let names: Vec<&str> = circle.iter().chain(circle.first()).map(String::as_str).collect();
-        let text =
-            format!("these sessions wait for each other, for ever if the same threads do: {}", names.join(" -> "));
-        blocks.push(format!("{}\n", show::paint(show::RED, &text)));
-    }
+    blocks.extend(circles.iter().map(|circle| format!("{}\n", show::paint(show::RED, &say_circle(circle)))));
     blocks.extend(walk.notes.iter().map(|note| format!("{}\n", show::paint(show::YELLOW, &format!("note: {note}")))));
     blocks.join("\n")
 }
 
+pub(crate) fn say_circle(sessions: &[String]) -> String {
+    let names: Vec<&str> = sessions.iter().chain(sessions.first()).map(String::as_str).collect();
+    format!("these sessions wait for each other, for ever if the same threads do: {}", names.join(" -> "))
+}
+
 /// All directories from a root on.
 #[derive(Default)]
-struct Walk {
-    locks: Vec<LockQueue>,
-    notes: Vec<String>,
+pub(crate) struct Walk {
+    pub(crate) locks: Vec<LockQueue>,
+    pub(crate) notes: Vec<String>,
 }
 
 impl Walk {
-    fn through(client: &CuratorFramework, root: &str, limit: usize) -> Result<Walk> {
+    pub(crate) fn through(client: &CuratorFramework, root: &str, limit: usize) -> Result<Walk> {
         let mut walk = Walk::default();
         let mut left = vec![root.to_owned()];
         let mut seen = 0;
         while let Some(path) = left.pop() {
             seen += 1;
             if seen > limit {
-                walk.notes
-                    .push(format!("there are more than {limit} directories: begin further below, or set --limit"));
+                let directories = show::counted(limit, "directory", "directories");
+                walk.notes.push(format!("there are more than {directories}: begin further below, or set --limit"));
                 break;
             }
             match look_into(client, &path) {
@@ -88,6 +88,12 @@ impl Walk {
         }
         walk.drop_queues_of_semaphores();
         Ok(walk)
+    }
+
+    /// Circles of sessions, each of which waits for a lock that the next one holds. A session is a client of many threads
+    /// perhaps, so that a circle need not be a deadlock.
+    pub(crate) fn circles(&self) -> Vec<Vec<String>> {
+        circles(&self.locks)
     }
 
     /// The queues of kazoo's semaphores are beside them, and shown with them.
@@ -115,8 +121,6 @@ fn look_into(client: &CuratorFramework, path: &str) -> Result<(Vec<LockQueue>, V
     Ok((queues, directories))
 }
 
-/// Circles of sessions, each of which waits for a lock that the next one holds. A session is a client of many threads
-/// perhaps, so that a circle need not be a deadlock.
 fn circles(locks: &[LockQueue]) -> Vec<Vec<String>> {
     let mut waits_for: BTreeMap<i64, BTreeSet<i64>> = BTreeMap::new();
     for lock in locks {

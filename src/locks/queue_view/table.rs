@@ -18,7 +18,10 @@ pub const WIDTH: usize = 80;
 const LEAST_DATA: usize = 8;
 
 /// The spaces in front of a row, and between two columns.
-const GAP: usize = 2;
+pub const GAP: usize = 2;
+
+/// The columns that every view has.
+pub const HEADINGS: [&str; 6] = ["STATE", "MODE", "AGE", "SESSION", "NAMES", "DATA"];
 
 /// The subject of one line of a [`QueueTable`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +51,8 @@ pub struct QueueTable<'a> {
 impl<'a> QueueTable<'a> {
     /// Makes the table with the columns that every view has. The last one is `DATA`.
     pub fn of(queue: &'a LockQueue) -> QueueTable<'a> {
-        let headings = ["STATE", "MODE", "AGE", "SESSION", "NAMES", "DATA"].map(str::to_owned).to_vec();
-        let rows = std::iter::once(headings).chain(queue.entries.iter().map(row)).collect();
+        let contenders = queue.entries.iter().map(|entry| row(entry).to_vec());
+        let rows = std::iter::once(HEADINGS.map(str::to_owned).to_vec()).chain(contenders).collect();
         QueueTable { queue, rows }
     }
 
@@ -63,7 +66,7 @@ impl<'a> QueueTable<'a> {
 
     /// Cuts the last column at this width.
     pub fn fit(&mut self, width: usize) {
-        let mut widths = self.widths();
+        let mut widths = widths(&self.rows);
         widths.pop();
         let in_front: usize = widths.iter().map(|width| width + GAP).sum::<usize>() + GAP;
         let most = width.saturating_sub(in_front).max(LEAST_DATA);
@@ -81,9 +84,7 @@ impl<'a> QueueTable<'a> {
                 true => TableLine::Holder,
                 false => TableLine::Waiter,
             });
-            let widths = self.widths();
-            let rows = self.rows.iter().map(|row| aligned(row, &widths));
-            lines.extend(std::iter::once(TableLine::Headings).chain(subjects).zip(rows));
+            lines.extend(std::iter::once(TableLine::Headings).chain(subjects).zip(aligned(&self.rows)));
         }
         lines.extend(queue.notes.iter().map(|note| (TableLine::Note, format!("  note: {note}"))));
         if !queue.others.is_empty() && queue.kind != LockKind::Unused {
@@ -91,16 +92,17 @@ impl<'a> QueueTable<'a> {
         }
         lines
     }
+}
 
-    fn widths(&self) -> Vec<usize> {
-        let columns = self.rows.first().map_or(0, Vec::len);
-        let cells = |column: usize| self.rows.iter().filter_map(move |row| row.get(column));
-        (0..columns).map(|column| cells(column).map(|cell| cell.chars().count()).max().unwrap_or_default()).collect()
-    }
+/// How wide each column is.
+pub fn widths(rows: &[Vec<String>]) -> Vec<usize> {
+    let columns = rows.first().map_or(0, Vec::len);
+    let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
+    (0..columns).map(|column| cells(column).map(|cell| cell.chars().count()).max().unwrap_or_default()).collect()
 }
 
 /// The kind of lock, and how many hold it and wait.
-fn facts(queue: &LockQueue) -> Vec<String> {
+pub fn facts(queue: &LockQueue) -> Vec<String> {
     let cached = queue.entries.iter().filter(|entry| matches!(entry.state, EntryState::Cached(_))).count();
     let (holds, waits) = (queue.holders().count() - cached, queue.waiters().count());
     let mut facts = vec![queue.kind.to_string()];
@@ -126,7 +128,8 @@ fn facts(queue: &LockQueue) -> Vec<String> {
     facts
 }
 
-fn row(entry: &QueueEntry) -> Vec<String> {
+/// A contender's cells below [`HEADINGS`].
+pub fn row(entry: &QueueEntry) -> [String; HEADINGS.len()] {
     let state = match entry.state {
         EntryState::Holds if entry.is_asked_back => "asked".to_owned(),
         EntryState::Holds | EntryState::Cached(_) => entry.state.to_string(),
@@ -134,12 +137,17 @@ fn row(entry: &QueueEntry) -> Vec<String> {
     };
     let session = if entry.session == 0 { "none".to_owned() } else { format!("{:#x}", entry.session) };
     let age = brief(age(entry.since_millis));
-    vec![state, entry.mode.to_string(), age, session, entry.names.to_string(), data(entry)]
+    [state, entry.mode.to_string(), age, session, entry.names.to_string(), data(entry)]
 }
 
-fn aligned(row: &[String], widths: &[usize]) -> String {
-    let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-    format!("  {}", cells.join("  ")).trim_end().to_owned()
+/// A line for each row, with each column as wide as its widest cell.
+pub fn aligned(rows: &[Vec<String>]) -> Vec<String> {
+    let widths = widths(rows);
+    let line = |row: &Vec<String>| {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        format!("  {}", cells.join("  ")).trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
 }
 
 /// The znode's data for a terminal.

@@ -21,6 +21,7 @@ mod support;
 mod terminal;
 #[cfg(feature = "tls")]
 mod tls;
+mod top;
 mod views;
 mod watches;
 #[path = "../wrong_setups/setups.rs"]

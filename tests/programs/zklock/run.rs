@@ -1,9 +1,11 @@
 //! A command under a lock.
 
 use std::{
+    ffi::OsStr,
     fs,
     io::Write,
     ops::Range,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
     path::Path,
     process::{Command, Output, Stdio},
     thread,
@@ -48,6 +50,51 @@ fn the_status_of_the_command_is_passed_through() {
     assert_eq!(missing.status.code(), Some(127));
     assert!(stderr_of(&missing).contains("cannot run /no/such/command"), "{}", stderr_of(&missing));
     assert_eq!(zklock(["run", &path(), "--", "/etc/passwd"]).output().unwrap().status.code(), Some(126));
+}
+
+/// Daemons ignore all signals, and whatever was spawned by glibc ignores 32 and 33.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_command_ignores_the_signals_that_it_would_ignore_under_flock() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let command = ["grep", "SigIgn", "/proc/self/status"];
+    let ignored = |begin: &[&str], forks: bool, run: &Command| {
+        let words = begin.iter().map(AsRef::as_ref).chain([run.get_program()]).chain(run.get_args());
+        let words: Vec<&OsStr> = words.collect();
+        let mut start = Command::new(words[0]);
+        start.args(&words[1..]).envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        if forks {
+            start.gid(nix::unistd::getegid().as_raw());
+        }
+        let output = start.output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr_of(&output));
+        let mask = u64::from_str_radix(stdout_of(&output).split_whitespace().last().unwrap(), 16).unwrap();
+        // Rust's programs ignore PIPE, and whether they were started so is not to be seen.
+        mask & !(1 << (Signal::SIGPIPE as u64 - 1))
+    };
+    let mut flock = Command::new("flock");
+    flock.arg(file.path()).args(command);
+    let run = zklock([&["run", &path(), "--"], &command[..]].concat());
+    let all: &[&str] = &["env", "--ignore-signal"];
+    for (begin, forks) in [(&[][..], true), (&[], false), (all, true), (all, false)] {
+        let (expected, found) = (ignored(begin, forks, &flock), ignored(begin, forks, &run));
+        assert_eq!(found, expected, "{found:#x} instead of {expected:#x}, {begin:?}, forked: {forks}");
+        assert_eq!(expected == 0, forks && begin.is_empty(), "{expected:#x}");
+    }
+}
+
+#[test]
+fn a_command_that_ignores_all_signals_ends_with_its_lock() {
+    let (client, path) = (client(), path());
+    let run = zklock(["run", &path, "--", "sh", "-c", "echo ready; while :; do :; done"]);
+    let mut deaf = Command::new("env");
+    deaf.arg("--ignore-signal").arg(run.get_program()).args(run.get_args());
+    deaf.envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut run = Running::start(deaf);
+    assert_eq!(run.line(), "ready");
+    let queue = LockQueue::inspect(&client, &path).unwrap();
+    client.delete().for_path(&queue.entries[0].path).unwrap();
+    assert_eq!(run.status(), LOST);
 }
 
 #[test]
@@ -167,6 +214,36 @@ fn two_at_once_never_overlap_whatever_the_kind() {
             }
         });
     }
+}
+
+/// By the line that the help shows.
+#[test]
+fn a_script_that_locks_itself_is_alone_from_its_first_line_to_its_last() {
+    let (directory, path) = (tempfile::tempdir().unwrap(), path());
+    let help = stdout_of(&zklock(["run", "--help"]).output().unwrap());
+    let line = help.lines().find(|line| line.contains("|| exec zklock run")).unwrap();
+    let line = line
+        .trim()
+        .replace("/jobs/report", &path)
+        .replace("zklock run", &format!("{} run", env!("CARGO_BIN_EXE_zklock")));
+    let script = directory.path().join("script");
+    // Under the lock it may run itself again.
+    let work = "[ \"$1\" = inner ] && exit 0\nmkdir \"$1\" || exit 9\n\"$0\" inner || exit 8\nsleep 0.02\nrmdir \"$1\"\nexit 7\n";
+    fs::write(&script, format!("#!/bin/sh\n{line}\n{work}")).unwrap();
+    let servers = zklock([""; 0]);
+    let run = || {
+        let mut command = Command::new("sh");
+        command.arg(&script).arg(directory.path().join("in the room"));
+        command.envs(servers.get_envs().filter_map(|(name, value)| Some((name, value?)))).output().unwrap()
+    };
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    thread::scope(|scope| {
+        let all: Vec<_> = (0..6).map(|_| scope.spawn(run)).collect();
+        for run in all {
+            let output = run.join().unwrap();
+            assert_eq!(output.status.code(), Some(7), "{}", stderr_of(&output));
+        }
+    });
 }
 
 #[test]

@@ -10,7 +10,10 @@ use std::{
 };
 
 use curator_locks::InterProcessMutex;
-use nix::{pty::openpty, sys::signal::Signal};
+use nix::{
+    pty::{Winsize, openpty},
+    sys::signal::Signal,
+};
 
 use crate::{
     Running, is_gone, is_stopped, path,
@@ -19,25 +22,35 @@ use crate::{
 };
 
 /// A terminal, and what was shown on it.
-struct Screen {
+pub(crate) struct Screen {
     keys: File,
-    program: OwnedFd,
+    pub(crate) program: OwnedFd,
     shown: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Screen {
     fn new() -> Screen {
-        let pty = openpty(None, None).unwrap();
-        let keys = File::from(pty.master);
-        let (mut screen, shown) = (keys.try_clone().unwrap(), Arc::new(Mutex::new(Vec::new())));
-        let seen = Arc::clone(&shown);
+        Screen::of((80, 24))
+    }
+
+    /// With so many columns and rows.
+    pub(crate) fn of(size: (u16, u16)) -> Screen {
+        let screen = Screen::unread(size);
+        let (mut terminal, seen) = (screen.keys.try_clone().unwrap(), Arc::clone(&screen.shown));
         thread::spawn(move || {
             let mut bytes = [0; 1024];
-            while let Ok(count @ 1..) = screen.read(&mut bytes) {
+            while let Ok(count @ 1..) = terminal.read(&mut bytes) {
                 seen.lock().unwrap().extend_from_slice(&bytes[..count]);
             }
         });
-        Screen { keys, program: pty.slave, shown }
+        screen
+    }
+
+    /// One that shows nothing.
+    pub(crate) fn unread((columns, rows): (u16, u16)) -> Screen {
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let pty = openpty(Some(&size), None).unwrap();
+        Screen { keys: File::from(pty.master), program: pty.slave, shown: Arc::default() }
     }
 
     fn side(&self) -> Stdio {
@@ -45,7 +58,7 @@ impl Screen {
     }
 
     /// Runs it as the terminal's only program: its session has this terminal.
-    fn run(&self, zklock: &Command) -> Child {
+    pub(crate) fn run(&self, zklock: &Command) -> Child {
         let mut command = Command::new("setsid");
         command.args(["--ctty", "--wait"]).arg(zklock.get_program()).args(zklock.get_args());
         for (name, value) in zklock.get_envs() {
@@ -58,23 +71,23 @@ impl Screen {
     }
 
     /// The same for a shell that runs a script around it.
-    fn run_in(&self, shell: &str, script: &str, zklock: &Command) -> Child {
+    pub(crate) fn run_in(&self, shell: &str, script: &str, zklock: &Command) -> Child {
         let mut command = Command::new(shell);
         command.args(["-c", script]);
         command.envs(zklock.get_envs().filter_map(|(name, value)| Some((name, value?))));
         self.run(&command)
     }
 
-    fn type_in(&self, keys: &str) {
+    pub(crate) fn type_in(&self, keys: &str) {
         (&self.keys).write_all(keys.as_bytes()).unwrap();
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
     }
 
     #[track_caller]
-    fn await_text(&self, text: &str) {
+    pub(crate) fn await_text(&self, text: &str) {
         let mut shown = String::new();
         eventually(text, || {
             shown = self.text();
@@ -195,7 +208,7 @@ fn a_command_that_waits_for_the_terminal_gets_it_once_its_job_has_it() {
 }
 
 /// For a shell.
-fn words(command: &Command) -> String {
+pub(crate) fn words(command: &Command) -> String {
     let words = [command.get_program()].into_iter().chain(command.get_args());
     words.map(|word| format!("'{}'", word.to_str().unwrap())).collect::<Vec<_>>().join(" ")
 }

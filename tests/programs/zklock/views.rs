@@ -394,6 +394,17 @@ fn the_tree_shows_every_lock_and_sessions_that_wait_in_a_circle() {
 }
 
 #[test]
+fn one_directory_is_not_called_several() {
+    let scene = Scene::new();
+    let held = InterProcessMutex::new(&scene.arena.client, "/app/one").unwrap().lock().unwrap();
+    let more_than = |limit: &str| stdout_of(&zklock(["tree", "--limit", limit, &scene.full("")]).output().unwrap());
+    assert!(more_than("1").contains("there are more than 1 directory: "), "{}", more_than("1"));
+    assert!(more_than("2").contains("there are more than 2 directories: "), "{}", more_than("2"));
+    assert!(more_than("3").contains("1 holds"), "{}", more_than("3"));
+    held.release().unwrap();
+}
+
+#[test]
 fn znodes_that_may_not_be_read_are_shown_without_their_data() {
     let scene = Scene::new();
     let builder = support::builder(support::server(), &scene.arena.place.namespace).authorization("digest", "a:b");

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use nix::unistd::{getpid, getppid};
+use nix::unistd::{getegid, getpid, getppid};
 
 use super::clock;
 use crate::{
@@ -42,12 +42,23 @@ pub(super) fn this_program() -> Command {
 }
 
 /// Starts the command, in a process group of its own, unless this moment has passed by then. Only a thread that lives
-/// as long as the process may call this: the command dies with the thread that started it.
-pub(super) fn start(until: Duration, command: &[OsString], variables: &[(&str, String)]) -> io::Result<Child> {
+/// as long as the process may call this: the command dies with the thread that started it. The signals 32 and 33, which are
+/// the C library's own, are ignored by the command if `ignores_internal`: glibc's posix_spawn has it ignore them, through every
+/// exec, and a fork does not.
+pub(super) fn start(
+    until: Duration,
+    command: &[OsString],
+    variables: &[(&str, String)],
+    ignores_internal: bool,
+) -> io::Result<Child> {
     let mut shim = this_program();
     shim.arg(EXEC).arg(getpid().to_string()).arg(until.as_nanos().to_string()).args(command);
     remove_secrets(&mut shim);
     shim.envs(variables.iter().map(|(name, value)| (name, value)));
+    if !ignores_internal {
+        // The group that it has: the standard library forks where it is asked for one.
+        shim.gid(getegid().as_raw());
+    }
     shim.process_group(0).spawn()
 }
 

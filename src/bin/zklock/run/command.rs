@@ -43,6 +43,8 @@ pub(super) struct Ended {
     pub(super) status: u8,
     /// Whether a signal that would end a program came after it: there was no command any more to pass it on to.
     pub(super) is_interrupted: bool,
+    /// Whether it was ended because the lock was lost or about to be lost.
+    pub(super) was_lost: bool,
 }
 
 /// Runs the command while the lock is held.
@@ -82,7 +84,8 @@ pub(super) fn supervise(
     }
     let started = valid_until(held).ok_or_else(lost).and_then(|until| {
         watchdog.allow_until(until);
-        child::start(until.saturating_sub(limits.kill), &args.line(), &variables).map_err(cannot("start the command"))
+        let until = until.saturating_sub(limits.kill);
+        child::start(until, &args.line(), &variables, signals.ignores_internal()).map_err(cannot("start the command"))
     });
     let mut started = match started {
         Ok(started) => started,
@@ -150,7 +153,7 @@ pub(super) fn supervise(
     // From here on no signal goes to its group. Signals without a name are told only here.
     let status = started.wait().ok().and_then(|status| status.code().or_else(|| Some(128 + status.signal()?)));
     let status = status.and_then(|status| u8::try_from(status).ok()).or(known).unwrap_or(FAILED);
-    Ok(Ended { status: otherwise.unwrap_or(status), is_interrupted })
+    Ok(Ended { status: otherwise.unwrap_or(status), is_interrupted, was_lost: otherwise == Some(LOST) })
 }
 
 /// The state while the command runs.

@@ -28,7 +28,7 @@ use self::{
 use crate::{
     args::{Connection, Run},
     connection::Settings,
-    failure::{Failure, Result},
+    failure::{Failure, LOST, Result},
     voice,
 };
 
@@ -61,67 +61,126 @@ pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
     let data = args.data.clone().unwrap_or_else(|| describe(args));
     let client = settings.client(RetryForever::new(RETRY), Some(&data))?;
     let time = args.timeout.filter(|time| !time.is_zero()).unwrap_or(Duration::MAX);
-    if let Err(failure) = settings.await_connection_for(time, &client, || signals.ending.is_cancelled()) {
+    if let Err(failure) = settings.await_connection_for(time, &client, || signals.ending().is_cancelled()) {
         return Err(signals.take_ending().map_or(failure, Failure::ended_by));
     }
     let locks = Locks::new(&client, args)?;
-    let soon = FIRST_LOOK.min(args.timeout.unwrap_or(FIRST_LOOK));
-    let mixed = |time| match args.mixed {
-        true => Found::Nothing,
-        false => waiting::other_kind(&client, &locks.paths, &args.kind, (time, &signals.ending)),
-    };
-    // Where there is no answer yet, the look behind the wait tells.
-    match mixed(soon) {
-        Found::Other(path, other) => {
-            client.close();
-            return Err(refuse(&path, &other));
+    let job = Job { client: &client, connect: &settings.connect, args, locks: &locks, signals: &signals };
+    let status = job.run(begun);
+    drop(locks);
+    client.close();
+    status
+}
+
+/// A command, the locks that it needs, and what ends both.
+struct Job<'a> {
+    client: &'a CuratorFramework,
+    connect: &'a str,
+    args: &'a Run,
+    locks: &'a Locks,
+    signals: &'a Signals,
+}
+
+impl Job<'_> {
+    /// Runs the command under the locks, and again where they were lost and that is wanted. The exit status.
+    fn run(&self, begun: Instant) -> Result<u8> {
+        self.look_before()?;
+        let options = self.options()?;
+        let wanted = self.args.nonblock.then_some(Duration::ZERO).or(self.args.timeout);
+        let mut held = self.acquire(begun, wanted, &options)?;
+        for left in (0..self.args.retry_lost).rev() {
+            let ended = self.work(held, true)?;
+            if !ended.was_lost || !self.may_go_on() {
+                return Ok(ended.status);
+            }
+            let times = if left == 0 { "for the last time".to_owned() } else { format!("and {left} more at most") };
+            voice::say(format_args!("the lock was lost: the command runs again once the lock is had again, {times}"));
+            // One's own znode may stand in the way of a contender that does not wait for others.
+            let wanted = wanted.map(|time| if time.is_zero() { self.client.session_timeout() } else { time });
+            held = self.acquire(Instant::now(), wanted, &options)?;
         }
-        Found::Itself(path) if !args.nonblock => voice::say(format_args!(
-            "{path}: the command that runs this one holds this lock, and does not end before this one: it waits for itself"
-        )),
-        Found::Itself(_) | Found::Nothing | Found::NoAnswer => {}
+        self.work(held, false).map(|ended| ended.status)
     }
-    let least = clock::Limits::least(client.session_timeout());
-    let mut options = AcquireOptions::new().cancel_token(&signals.ending).min_validity(least);
-    if let Some(most) = args.at_most {
-        if args.at_least.is_some_and(|least| least > most) {
-            client.close();
+
+    /// Whether nobody has asked for the end meanwhile. What was asked of the lock that is lost does not concern the next one.
+    fn may_go_on(&self) -> bool {
+        self.locks.asked.try_iter().for_each(drop);
+        self.signals.begin_anew()
+    }
+
+    fn look_for_other_kinds(&self, time: Duration) -> Found {
+        if self.args.mixed {
+            return Found::Nothing;
+        }
+        waiting::other_kind(self.client, &self.locks.paths, &self.args.kind, (time, &self.signals.ending()))
+    }
+
+    /// A look before the wait, for what need not be waited for. Where there is no answer yet, the look behind the wait tells.
+    fn look_before(&self) -> Result<()> {
+        match self.look_for_other_kinds(FIRST_LOOK.min(self.args.timeout.unwrap_or(FIRST_LOOK))) {
+            Found::Other(path, other) => return Err(refuse(&path, &other)),
+            Found::Itself(path) if !self.args.nonblock => voice::say(format_args!(
+                "{path}: the command that runs this one holds this lock, and does not end before this one: it waits for itself"
+            )),
+            Found::Itself(_) | Found::Nothing | Found::NoAnswer => {}
+        }
+        Ok(())
+    }
+
+    fn options(&self) -> Result<AcquireOptions> {
+        let least = clock::Limits::least(self.client.session_timeout());
+        let options = AcquireOptions::new().min_validity(least);
+        let Some(most) = self.args.at_most else { return Ok(options) };
+        if self.args.at_least.is_some_and(|least| least > most) {
             return Err(Failure::new("--at-least is longer than --at-most"));
         }
         if most <= least {
-            client.close();
             return Err(Failure::new(format!("--at-most {most:?} leaves no time: it has to be longer than {least:?}")));
         }
-        options = options.hold_at_most(most);
+        Ok(options.hold_at_most(most))
     }
-    let line = waiting::Line::begin(&client, args, locks.paths.clone());
-    let acquired = acquire(&locks, args, begun, &options);
-    drop(line);
-    let held = match (acquired, signals.take_ending()) {
-        // Dropping what was acquired gives it back.
-        (Ok(Some(held)), None) => match mixed(client.session_timeout()) {
-            Found::Nothing | Found::Itself(_) => Ok(held),
-            Found::Other(path, other) => Err(refuse(&path, &other)),
-            Found::NoAnswer => Err(signals.take_ending().map_or_else(|| unknown(&client), Failure::ended_by)),
-        },
-        // Dropping what was acquired gives it back.
-        (Ok(_) | Err(Error::Cancelled { .. }), Some(signal)) => Err(Failure::ended_by(signal)),
-        (Ok(None), None) => Err(not_had(&client, &locks, args)),
-        (Err(error), _) => Err(error.into()),
-    };
-    let held = held.inspect_err(|_| client.close())?;
-    let since = Instant::now();
-    let ended = command::supervise(&client, &settings.connect, &held, &locks.asked, args, &signals);
-    if let (Some(at_least), Ok(Ended { is_interrupted: false, .. })) = (args.at_least, &ended) {
-        keep(&held, at_least.saturating_sub(since.elapsed()), signals.receiver());
+
+    /// Waits for the locks; for so long since `begun`.
+    fn acquire(&self, begun: Instant, wanted: Option<Duration>, options: &AcquireOptions) -> Result<Held> {
+        let Job { client, args, locks, signals, .. } = self;
+        let line = waiting::Line::begin(client, args, locks.paths.clone());
+        let acquired = acquire_within(locks, wanted, begun, &options.clone().cancel_token(&signals.ending()));
+        drop(line);
+        match (acquired, signals.take_ending()) {
+            // Dropping what was acquired gives it back.
+            (Ok(Some(held)), None) => match self.look_for_other_kinds(client.session_timeout()) {
+                Found::Nothing | Found::Itself(_) => Ok(held),
+                Found::Other(path, other) => Err(refuse(&path, &other)),
+                Found::NoAnswer => Err(signals.take_ending().map_or_else(|| unknown(client), Failure::ended_by)),
+            },
+            // Dropping what was acquired gives it back.
+            (Ok(_) | Err(Error::Cancelled { .. }), Some(signal)) => Err(Failure::ended_by(signal)),
+            (Ok(None), None) => Err(not_had(client, locks, args)),
+            (Err(error), _) => Err(error.into()),
+        }
     }
-    if let Err(error) = held.release() {
-        // The command has run: its status tells.
-        log::warn!("{error}");
+
+    /// Runs the command under the locks, and gives them back: at once where it is run again if they were lost.
+    fn work(&self, held: Held, is_repeated: bool) -> Result<Ended> {
+        let since = Instant::now();
+        let ended = command::supervise(self.client, self.connect, &held, &self.locks.asked, self.args, self.signals);
+        if let (Some(at_least), Ok(Ended { is_interrupted: false, was_lost, .. })) = (self.args.at_least, &ended)
+            && !(is_repeated && *was_lost)
+        {
+            keep(&held, at_least.saturating_sub(since.elapsed()), self.signals.receiver());
+        }
+        if let Err(error) = held.release() {
+            // The command has run: its status tells.
+            log::warn!("{error}");
+        }
+        match ended {
+            Err(Failure { status: LOST, text }) => {
+                voice::say(text);
+                Ok(Ended { status: LOST, is_interrupted: false, was_lost: true })
+            }
+            ended => ended,
+        }
     }
-    drop(locks);
-    client.close();
-    ended.map(|ended| ended.status)
 }
 
 /// Two jobs that take locks of different kinds at one path would run beside each other. Whoever acquires looks once more when it
@@ -143,8 +202,12 @@ fn unknown(client: &CuratorFramework) -> Failure {
 }
 
 /// Servers that answer too late to make the lock certain for long enough delay the command, as unreachable ones do.
-fn acquire(locks: &Locks, args: &Run, begun: Instant, options: &AcquireOptions) -> curator_locks::Result<Option<Held>> {
-    let wanted = args.nonblock.then_some(Duration::ZERO).or(args.timeout);
+fn acquire_within(
+    locks: &Locks,
+    wanted: Option<Duration>,
+    begun: Instant,
+    options: &AcquireOptions,
+) -> curator_locks::Result<Option<Held>> {
     // Zero would mean not to wait at all.
     let left = |timeout: Duration| timeout.saturating_sub(begun.elapsed()).max(timeout.min(LEAST));
     loop {

@@ -189,10 +189,7 @@ fn waited_for(queues: &LockQueue, session: i64) -> &LockQueue {
 fn name_holders(queue: &LockQueue, session: i64) -> Option<String> {
     let mut others = queue.holders().filter(|entry| entry.session != session);
     let first = others.next()?;
-    let name = match show::data(first) {
-        data if data.is_empty() => format!("session {:#x}", first.session),
-        data => data,
-    };
+    let name = show::name(first);
     let idle = if show::is_cached(first) { " (or kept idle)" } else { "" };
     let since = format!("{}{idle}", show::brief(show::age(first.since_millis)));
     Some(match others.count() {

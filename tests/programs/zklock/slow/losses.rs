@@ -2,7 +2,7 @@
 
 use std::{
     env,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read},
     os::unix::process::ExitStatusExt,
     process::{Command, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
@@ -17,7 +17,7 @@ use curator_locks::{
 use nix::sys::signal::Signal;
 
 use crate::{
-    LOST, Running, assert_gone, is_gone, path, stderr_of, support,
+    LOST, Running, assert_gone, is_gone, path, stderr_of, stdout_of, support,
     support::{
         eventually,
         machine::{Machine, since},
@@ -219,7 +219,7 @@ fn a_broken_lock_ends_its_command() {
     let refused = zklock(["break", &node]).output().unwrap();
     assert!(!refused.status.success() && !is_gone(&pid), "it asks first");
     let broken = zklock(["break", "--yes", &node]).output().unwrap();
-    assert!(crate::stdout_of(&broken).contains(&format!("deleted {node}")), "{}", crate::stderr_of(&broken));
+    assert!(stdout_of(&broken).contains(&format!("deleted {node}")), "{}", crate::stderr_of(&broken));
     eventually("the command is gone", || is_gone(&pid));
     assert_eq!(run.status(), LOST);
     let again = zklock(["break", "--yes", &node]).output().unwrap();
@@ -266,4 +266,76 @@ fn servers_that_answer_too_late_delay_the_command_and_do_not_fail_it() {
     }
     proxy.pass().unwrap();
     assert_eq!(run.status(), 5);
+}
+
+/// A run whose lock is broken each time that the command says something, unless it says it first of all and a signal is sent
+/// then: what its command says, its status, and what it says itself.
+fn broken(script: &str, signal: Option<Signal>) -> (Vec<String>, i32, String) {
+    let (client, path) = (support::connect(support::builder(support::server(), "")), path());
+    let mut command = zklock(["run", "--retry-lost", "2", &path, "--", "sh", "-c", script]);
+    let mut run = Running::start({
+        command.stderr(Stdio::piped());
+        command
+    });
+    let (mut said, mut signal) = (Vec::new(), signal);
+    while let Some(line) = run.next_line() {
+        said.push(line);
+        if let Some(signal) = signal.take() {
+            run.signal(signal);
+            continue;
+        }
+        let queue = LockQueue::inspect(&client, &path).unwrap();
+        if let Some(holder) = queue.holders().next() {
+            client.delete().for_path(&holder.path).unwrap();
+        }
+    }
+    let status = run.status();
+    let mut errors = String::new();
+    run.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert_eq!(LockQueue::inspect(&client, &path).unwrap().entries.len(), 0, "nothing is left");
+    (said, status, errors)
+}
+
+#[test]
+fn a_command_whose_lock_was_lost_runs_again_under_the_next_one_so_many_times() {
+    let (tokens, status, said) = broken("echo $ZKLOCK_TOKEN; exec sleep 1000", None);
+    let tokens: Vec<i64> = tokens.iter().map(|token| token.parse().unwrap()).collect();
+    assert_eq!((tokens.len(), status), (3, LOST), "{tokens:?}: {said}");
+    assert!(tokens[0] < tokens[1] && tokens[1] < tokens[2], "{tokens:?}");
+    let of = |times: &str| said.matches(&format!("the command runs again once the lock is had again, {times}")).count();
+    assert_eq!((of("and 1 more at most"), of("for the last time")), (1, 1), "{said}");
+}
+
+/// A second run is for a lost lock only, and not for who wants an end.
+#[test]
+fn a_command_that_fails_by_itself_or_is_told_to_end_runs_once() {
+    let output = zklock(["run", "--retry-lost", "2", &path(), "-c", "echo once; exit 123"]).output().unwrap();
+    assert_eq!((output.status.code(), stdout_of(&output).as_str()), (Some(LOST), "once\n"), "{}", stderr_of(&output));
+    let deaf = "trap 'echo told' TERM USR1; echo ready; while :; do sleep 0.01; done";
+    for (signal, runs) in [(Signal::SIGTERM, 1), (Signal::SIGUSR1, 3)] {
+        let (said, status, errors) = broken(deaf, Some(signal));
+        let count = said.iter().filter(|line| *line == "ready").count();
+        assert_eq!((count, status), (runs, LOST), "{signal}: {said:?}: {errors}");
+    }
+}
+
+/// One that does not wait for others waits for what its own lost hold has left behind.
+#[test]
+fn a_command_that_was_lost_in_an_outage_runs_again_with_nonblock_too() {
+    let (proxy, path) = (FaultProxy::start(support::server().connect_string()).unwrap(), path());
+    let script = "echo ready; read line; exec sleep 1000";
+    let arguments =
+        ["run", "--session-timeout", "20s", "--nonblock", "--retry-lost", "1", &path, "--", "sh", "-c", script];
+    let mut command = zklock_at(&proxy.connect_string(), arguments);
+    command.stdin(Stdio::piped());
+    let mut run = Running::start(command);
+    assert_eq!(run.line(), "ready");
+    proxy.refuse();
+    proxy.cut();
+    let watchdog = super::enemies::watchdog_of(&run).to_string();
+    eventually("the command is killed", || is_gone(&watchdog));
+    proxy.pass().unwrap();
+    assert_eq!(run.line(), "ready");
+    run.signal(Signal::SIGTERM);
+    assert_eq!(run.status(), 128 + Signal::SIGTERM as i32);
 }
