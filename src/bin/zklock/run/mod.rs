@@ -95,11 +95,25 @@ impl Job<'_> {
             }
             let times = if left == 0 { "for the last time".to_owned() } else { format!("and {left} more at most") };
             voice::say(format_args!("the lock was lost: the command runs again once the lock is had again, {times}"));
-            // One's own znode may stand in the way of a contender that does not wait for others.
+            // One that does not wait for others waits for the end of an outage, and for what its own lost hold has left behind.
+            if wanted.is_some_and(|time| time.is_zero()) {
+                self.await_connection()?;
+            }
             let wanted = wanted.map(|time| if time.is_zero() { self.client.session_timeout() } else { time });
             held = self.acquire(Instant::now(), wanted, &options)?;
         }
         self.work(held, false).map(|ended| ended.status)
+    }
+
+    /// Waits for a connection, or for a signal that ends that.
+    fn await_connection(&self) -> Result<()> {
+        let ending = self.signals.ending();
+        while !self.client.block_until_connected(Some(RETRY))? {
+            if ending.is_cancelled() {
+                return Err(self.signals.take_ending().map_or_else(|| Failure::new("cancelled"), Failure::ended_by));
+            }
+        }
+        Ok(())
     }
 
     /// Whether nobody has asked for the end meanwhile. What was asked of the lock that is lost does not concern the next one.
