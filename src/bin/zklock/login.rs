@@ -57,7 +57,7 @@ impl Login {
         }
     }
 
-    /// What somebody on the way learns, or can do, without TLS.
+    /// Without TLS somebody on the way learns this, or can do it.
     pub(crate) fn exposed(&self) -> Option<&'static str> {
         match self {
             Login { user: Some(_), .. } => {

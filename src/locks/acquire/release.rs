@@ -311,7 +311,7 @@ pub(super) fn release_together(held: &[(&LockInternals, Arc<HeldNode>)]) -> Vec<
     let let_go = |(lock, held): &(&LockInternals, Arc<HeldNode>)| catch_unwind(AssertUnwindSafe(|| lock.let_go(held)));
     let begun: Vec<_> = held.iter().map(let_go).collect();
     let is_to_go = |begun: &thread::Result<Result<(), Released>>| matches!(begun, Ok(Ok(())));
-    // What is lost takes no request, and waits for no connection.
+    // A hold that is lost takes no request, and waits for no connection.
     let session = |call: &Call<'_>| caught("a retry policy", || call.session())?.ok();
     let session = calls.first().filter(|_| begun.iter().any(is_to_go)).and_then(session);
     let goes = |held: &HeldNode| session.as_ref().is_some_and(|session| Arc::ptr_eq(session, held.session()));

@@ -41,11 +41,11 @@ struct World {
     lockers: Vec<Locker>,
 }
 
-/// Who there is: how each goes, and by which paths, in sorted order.
+/// The lockers: how each goes, and by which paths, in sorted order.
 type Cast<'a> = &'a [(Way, &'a [usize])];
 
 impl World {
-    /// What this locker does next; `None`: it can do nothing now. `is_odd`: of its creates only the first is carried out for
+    /// The next step of this locker; `None`: it can do nothing now. `is_odd`: of its creates only the first is carried out for
     /// now, as the transaction was cut into parts, or it is in doubt of what it was told, and asks again.
     fn step(&self, cast: Cast<'_>, who: usize, is_odd: bool) -> Option<World> {
         let ((way, paths), mut world) = (cast[who], self.clone());

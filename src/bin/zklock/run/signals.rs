@@ -44,7 +44,7 @@ pub(crate) struct Signals {
     ignores_internal: bool,
 }
 
-/// What the thread that gets the signals makes of them.
+/// The thread that gets the signals leaves these for the others.
 #[derive(Default)]
 struct Heard {
     /// Cancelled once one has come that would end a program.

@@ -1,4 +1,4 @@
-//! What has changed from look to look: who was granted a lock, and how often.
+//! The changes from look to look: who was granted a lock, and how often.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

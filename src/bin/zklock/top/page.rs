@@ -1,4 +1,4 @@
-//! What `zklock top` draws: lines for a terminal of a certain size.
+//! The page that `zklock top` draws: lines for a terminal of a certain size.
 
 use std::{
     cmp::Reverse,
@@ -76,7 +76,7 @@ impl PageLine {
     }
 }
 
-/// What was seen last, and how it is to be shown.
+/// The last look, and how it is to be shown.
 pub(super) struct State {
     root: String,
     has_colors: bool,
@@ -178,7 +178,7 @@ impl State {
         format!("  {}-{last}/{}", self.offset + 1, self.lines)
     }
 
-    /// What is true of all locks, and the keys.
+    /// The numbers of all locks, and the keys.
     fn head(&self) -> Vec<PageLine> {
         let locks = &self.walk.locks;
         let held = locks.iter().filter(|lock| lock.is_held()).count();
@@ -224,7 +224,7 @@ impl State {
         lines
     }
 
-    /// What puts a lock in front of others.
+    /// The measure by which a lock comes in front of others.
     fn weight(&self, lock: &LockQueue) -> u64 {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         match self.order {
