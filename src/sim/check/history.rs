@@ -37,6 +37,8 @@ pub(crate) struct Promise {
     pub(crate) at: At,
     /// True time, too: when the clock of the holder's process shows [`Hold::valid_until`](crate::Hold::valid_until).
     pub(crate) until: At,
+    /// The session timeout as its client knew it.
+    pub(crate) timeout: Duration,
 }
 
 /// A lock as its careful user has it, who asks before each step whether it is valid.
@@ -90,6 +92,12 @@ impl Claim {
             }
         }
         spans
+    }
+
+    /// The session timeout as its client knew it at this moment.
+    fn timeout_at(&self, at: At) -> Duration {
+        let known = self.promises.iter().rev().find(|promise| promise.at <= at).or(self.promises.first());
+        known.map_or(Duration::ZERO, |promise| promise.timeout)
     }
 
     /// Whether it was valid when its acquire returned.
@@ -191,8 +199,8 @@ pub(crate) struct Facts {
     pub(crate) isolated: Vec<(At, At)>,
     /// Times in which a leader stood still.
     pub(crate) servers_paused: Vec<(At, At)>,
-    /// Times in which servers granted another timeout.
-    pub(crate) lowered: Vec<(At, At)>,
+    /// Times in which servers granted at most this timeout.
+    pub(crate) lowered: Vec<(At, At, Duration)>,
     /// Times in which a process could reach no server.
     pub(crate) away: Vec<(usize, At, At)>,
     /// After this no fault was left.
@@ -214,7 +222,7 @@ impl Facts {
             Some(Excuse::Deleted)
         } else if !claim.needs_quorum && self.isolated.iter().copied().any(within) {
             Some(Excuse::Isolated)
-        } else if self.lowered.iter().copied().any(within) {
+        } else if self.lowered.iter().any(|(from, to, most)| within((*from, *to)) && claim.timeout_at(at) > *most) {
             Some(Excuse::Lowered)
         } else {
             None

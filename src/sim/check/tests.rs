@@ -27,7 +27,7 @@ fn claim(process: usize, token: i64, begun: f64, until: f64, ended: Option<f64>)
         session: 7,
         token: (token, 0),
         begun: s(begun),
-        promises: vec![Promise { at: s(begun), until: s(until) }],
+        promises: vec![Promise { at: s(begun), until: s(until), timeout: s(6.0) }],
         ended: ended.map(s),
         needs_quorum: false,
         writer: None,
@@ -68,7 +68,7 @@ fn two_holders_are_found_while_both_are_promised_the_lock() {
 #[test]
 fn a_claim_that_becomes_certain_again_beside_the_next_one_is_found() {
     let mut first = claim(0, 1, 1.0, 5.0, None);
-    first.promises.push(Promise { at: s(7.0), until: s(9.0) });
+    first.promises.push(Promise { at: s(7.0), until: s(9.0), timeout: s(6.0) });
     finds(&history(vec![first, claim(1, 2, 6.0, 8.0, None)]), "two holders");
 }
 
@@ -134,6 +134,11 @@ fn what_breaks_an_assumption_excuses_from_then_on() {
     assert_eq!(finds_nothing(&history).excused.get(&Excuse::Isolated), Some(&1));
     history.claims.iter_mut().for_each(|claim| claim.needs_quorum = true);
     finds(&history, "two holders");
+    // Both know of six seconds.
+    history.facts.lowered.push((s(2.0), s(2.5), s(6.0)));
+    finds(&history, "two holders");
+    history.facts.lowered.push((s(2.0), s(2.5), s(5.0)));
+    assert_eq!(finds_nothing(&history).excused.get(&Excuse::Lowered), Some(&1));
 }
 
 #[test]

@@ -259,8 +259,8 @@ impl<'a> Director<'a> {
                 let most = (self.plan.timeout / 3).max(slowest * 10).min(self.plan.timeout);
                 self.servers(|ensemble, _, _| ensemble.grant_at_most(most));
                 self.world.network().cut(Links::all(), Cut::Reset);
-                let times = self.lasts(number, fault, *lasts);
-                self.notes.facts(|facts| facts.lowered.push(times));
+                let (from, to) = self.lasts(number, fault, *lasts);
+                self.notes.facts(|facts| facts.lowered.push((from, to, most)));
             }
             _ => {}
         }
@@ -315,9 +315,10 @@ impl<'a> Director<'a> {
         self.world.network().inject_no_more();
         let now = self.world.now();
         self.notes.facts(|facts| {
-            for times in [&mut facts.isolated, &mut facts.servers_paused, &mut facts.lowered] {
+            for times in [&mut facts.isolated, &mut facts.servers_paused] {
                 times.iter_mut().for_each(|(_, to)| *to = (*to).min(now));
             }
+            facts.lowered.iter_mut().for_each(|(_, to, _)| *to = (*to).min(now));
             facts.away.iter_mut().for_each(|(_, _, to)| *to = (*to).min(now));
         });
         let servers = self.plan.servers;

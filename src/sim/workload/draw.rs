@@ -90,7 +90,7 @@ impl Draw {
             Kind::WriteLock,
         ];
         let count = self.rng.usize(1..4);
-        let name = if self.has_long_names { "a-name-that-is-long-".repeat(70) } else { String::new() };
+        let name = if self.has_long_names { "a-name-that-is-long-".repeat(20) } else { String::new() };
         let place = |(index, kind): (usize, Kind)| Place { kind, path: format!("/sim/{name}l{index}") };
         (0..count).map(|_| self.of(&kinds)).collect::<Vec<_>>().into_iter().enumerate().map(place).collect()
     }
@@ -98,9 +98,9 @@ impl Draw {
     fn process(&mut self, places: &[Place]) -> ProcessPlan {
         let timeout = if self.one_in(3) { self.timeout / 2 } else { self.timeout };
         let slow = self.one_in(6);
-        // A frame that holds two long paths, as a transaction needs, and not the watches of three threads.
-        let max_frame =
-            if self.has_long_names { self.one_in(2).then_some(4096) } else { self.one_in(12).then_some(2048) };
+        // A frame that holds the long paths of a transaction, and not the watches of all threads.
+        let max_frame = self.one_in(if self.has_long_names { 2 } else { 12 }).then_some(2048);
+        let most_threads = if self.has_long_names && max_frame.is_some() { 9 } else { 4 };
         // A round trip of 0.3 of the timeout is what locks work with.
         let latency =
             if slow { timeout * self.rng.u32(1..12) / 100 } else { Duration::from_micros(self.rng.u64(50..5_000)) };
@@ -124,7 +124,7 @@ impl Draw {
             // A watch on what may not be read any more is used up without a word.
             looks_again: self.takes_permits,
             panics: self.one_in(6).then(|| self.rng.u64(10..60)),
-            threads: (0..self.rng.usize(1..4)).map(|_| self.thread(places)).collect(),
+            threads: (0..self.rng.usize(1..most_threads)).map(|_| self.thread(places)).collect(),
         }
     }
 
@@ -145,7 +145,12 @@ impl Draw {
         if self.one_in(15) {
             return What::Ask { place };
         }
-        let hold = if self.one_in(4) { Duration::ZERO } else { self.millis(1..600) };
+        let hold = match self.rng.u32(0..12) {
+            0..3 => Duration::ZERO,
+            // What outlasts a session is what the clocks are about.
+            3 => self.part(40..150),
+            _ => self.millis(1..600),
+        };
         let (way, kind) = (self.way(), places[place].kind);
         let members: Vec<usize> = (0..places.len()).filter(|place| is_member(places[*place].kind)).collect();
         if members.len() > 1 && is_member(kind) && self.one_in(3) {
@@ -184,17 +189,17 @@ impl Draw {
     }
 
     fn faults(&mut self, servers: usize, places: &[Place], processes: usize, lasts: Duration) -> Vec<Planned> {
-        let most = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX);
         // Some runs are calm, so that waits and hand-overs are seen, too.
         let between = self.of(&[800, 1_500, 3_000, 10_000]);
-        let (mut faults, mut at) = (Vec::new(), 0);
+        let (mut faults, mut at) = (Vec::new(), Duration::ZERO);
         loop {
-            at += self.rng.u64(1..between * 2);
-            if at >= most {
+            // One that comes while the one before is being dealt with meets what no fault meets alone.
+            at += if self.one_in(4) { self.part(0..12) } else { self.millis(1..between * 2) };
+            if at >= lasts {
                 return faults;
             }
             let fault = self.fault(servers, places, processes);
-            faults.push(Planned { at: Duration::from_millis(at), fault });
+            faults.push(Planned { at, fault });
         }
     }
 

@@ -108,7 +108,7 @@ impl Notes {
             session: session.id(),
             token: (token.value(), token.grant()),
             begun: at,
-            promises: vec![Promise { at, until }],
+            promises: vec![Promise { at, until, timeout: session.timeout() }],
             ended: None,
             needs_quorum: grant.needs_quorum,
             writer: grant.writer.clone(),
@@ -238,8 +238,9 @@ impl State {
                 continue;
             }
             let Some(until) = open.until() else { continue };
-            if claim.promises.last().is_none_or(|last| last.until != until) {
-                claim.promises.push(Promise { at, until });
+            let timeout = open.session.timeout();
+            if claim.promises.last().is_none_or(|last| (last.until, last.timeout) != (until, timeout)) {
+                claim.promises.push(Promise { at, until, timeout });
             }
         }
     }
