@@ -78,7 +78,8 @@ pub(super) const ROWS: [Row; 36] = [
     ("a closed session at the leader", "a open at=follower; a close; c open at=leader; b resume a at=leader"),
     (
         "a session that moved ends the connection that writes",
-        "a open at=follower; b resume a at=other; a exists /; a create /x; b sync /; b exists /x; b create /x",
+        // ZooKeeper takes the refusal for the commit of b's request if that waits at its server by then. So it does below.
+        "a open at=follower; d open at=other; b resume a at=other; a exists /; a create /x; d sync /; b exists /x; b create /x",
     ),
     (
         "a session that moved may still read at a follower",
@@ -93,11 +94,10 @@ pub(super) const ROWS: [Row; 36] = [
     ),
     (
         "a multi of a session that moved",
-        "a open at=follower; b resume a at=other; a multi create /x + create /y; b sync /; b exists /x",
+        "a open at=follower; d open at=other; b resume a at=other; a multi create /x + create /y; d sync /; b exists /x",
     ),
     (
         "a refused write of a session that moved takes a number",
-        // ZooKeeper takes the refusal for the commit of b's request if that waits at its server by then.
         "a open at=follower; d open at=other; b resume a at=other; a delete /none; d sync /; b create /y; b exists /y",
     ),
     (
