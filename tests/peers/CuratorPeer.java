@@ -134,13 +134,30 @@ public final class CuratorPeer {
             case "list" -> say("list " + String.join(" ", participants(words[1], words[2])));
             case "read" -> read(words[1]);
             case "acl" -> say("acl " + client.getACL().forPath(words[1]));
-            case "expire" -> {
-                client.getZookeeperClient().getZooKeeper().getTestable().injectSessionExpiration();
-                say("expired " + System.nanoTime());
-            }
+            case "expire" -> expire();
             case "session" -> say("session " + session());
             default -> throw new IllegalArgumentException(words[0]);
         }
+    }
+
+    /**
+     * Curator's client takes its session for expired. Its thread of events stands still meanwhile: woken before the session is
+     * closed, a waiter would set its next watch in this one, of which it hears no more.
+     */
+    private void expire() throws Exception {
+        CountDownLatch stands = new CountDownLatch(1);
+        CountDownLatch goesOn = new CountDownLatch(1);
+        client.checkExists().inBackground((client, event) -> {
+            stands.countDown();
+            goesOn.await();
+        }).forPath("/");
+        stands.await();
+        try {
+            client.getZookeeperClient().getZooKeeper().getTestable().injectSessionExpiration();
+        } finally {
+            goesOn.countDown();
+        }
+        say("expired " + System.nanoTime());
     }
 
     private static void guarded(Task task) {
