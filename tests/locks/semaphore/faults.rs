@@ -173,7 +173,13 @@ fn a_waiter_whose_sessions_expire_goes_on_whatever_the_retry_policy_says() {
     let semaphore = InterProcessSemaphoreV2::new(&waiter, "/s", 1).unwrap();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| semaphore.acquire_timeout(PATIENCE));
-        let waits = || children(&holder, "/s/locks").len() == 1 && children(&holder, "/s/leases").len() == 2;
+        // Nothing of it is under way once all is watched (the two leases, its place and the directory) and a later request answered.
+        let waits = || {
+            children(&holder, "/s/locks").len() == 1
+                && children(&holder, "/s/leases").len() == 2
+                && server.watch_count().unwrap() == 4
+        };
+        let waits = || waits() && waiter.check_exists().for_path("/s").is_ok();
         eventually("it waits", waits);
         for _ in 0..2 {
             let (session, password) = (waiter.session_id(), waiter.session_password());

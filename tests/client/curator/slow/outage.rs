@@ -101,11 +101,15 @@ impl Scene {
     }
 
     fn is_even(&self) -> bool {
-        let times: Vec<Vec<Instant>> = self.cluster.servers().iter().map(|server| self.returns_to(server)).collect();
+        let mut times: Vec<Vec<Instant>> = Vec::new();
+        // One that changes its server while they are asked is named by none of them.
+        eventually("the servers name all sessions", || {
+            times = self.cluster.servers().iter().map(|server| self.returns_to(server)).collect();
+            times.iter().map(Vec::len).sum::<usize>() == CLIENTS
+        });
         let sessions: Vec<usize> = times.iter().map(Vec::len).collect();
         let at_once: Vec<usize> = times.into_iter().map(most_in_a_tick).collect();
         println!("sessions of each server: {sessions:?}; at most in two seconds: {at_once:?}");
-        assert_eq!(sessions.iter().sum::<usize>(), CLIENTS);
         sessions.iter().all(|&count| count * 30 <= CLIENTS * 13) && at_once.iter().all(|&count| count <= 200)
     }
 }
