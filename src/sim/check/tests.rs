@@ -225,12 +225,14 @@ fn a_leader_that_is_told_after_the_next_one_is_found() {
         by: actor(process),
         begun: s(begun),
         ended: ended.map(s),
-        claim: None,
+        claim: Some(process),
     };
     let with = |ended| History { terms: vec![term(0, 1.0, ended), term(1, 3.0, None)], ..history(Vec::new()) };
     finds_nothing(&with(Some(2.9)));
     finds(&with(Some(3.1)), "a leader that is not told");
     finds(&with(None), "a leader that is not told");
+    let late = Term { claim: None, ..term(1, 3.0, None) };
+    finds_nothing(&History { terms: vec![term(0, 1.0, None), late], ..history(Vec::new()) });
 }
 
 #[test]

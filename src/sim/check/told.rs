@@ -46,7 +46,9 @@ fn is_awake(history: &History, process: usize, at: At) -> bool {
 fn check_terms(history: &History, place: usize, verdict: &mut Verdict) {
     let mut terms: Vec<&Term> = history.terms.iter().filter(|term| term.place == place).collect();
     terms.sort_by_key(|term| term.begun);
-    for (index, next) in terms.iter().enumerate() {
+    // A listener that is told late, of what was gone by then, takes nothing from the leader before.
+    let certain = terms.iter().enumerate().filter(|(_, term)| term.claim.is_some());
+    for (index, next) in certain {
         let open = |term: &&&Term| term.ended.is_none_or(|ended| ended > next.begun) && term.by != next.by;
         for term in terms.iter().take(index).filter(open) {
             let of = |term: &Term| term.claim.and_then(|claim| history.claims.get(claim));

@@ -48,12 +48,14 @@ impl Draw {
         self.timeout = Duration::from_millis(self.rng.u64(2_000..8_000));
         self.takes_permits = self.one_in(6);
         self.has_long_names = self.one_in(4);
+        // A frame holds the long paths of a transaction, and not the watches of all threads.
+        let max_frame = self.one_in(if self.has_long_names { 2 } else { 12 }).then_some(2048);
         let places = self.places();
         let processes: Vec<ProcessPlan> = (0..self.rng.usize(2..5)).map(|_| self.process(&places)).collect();
         let lasts = self.timeout * self.rng.u32(6..25);
         let faults = self.faults(servers, &places, processes.len(), lasts);
         let stalls = self.rng.u8(0..4) == 0;
-        Plan { seed, servers, timeout: self.timeout, places, processes, faults, lasts, stalls }
+        Plan { seed, servers, timeout: self.timeout, max_frame, places, processes, faults, lasts, stalls }
     }
 
     fn of<T: Copy>(&mut self, choices: &[T]) -> T {
@@ -98,9 +100,7 @@ impl Draw {
     fn process(&mut self, places: &[Place]) -> ProcessPlan {
         let timeout = if self.one_in(3) { self.timeout / 2 } else { self.timeout };
         let slow = self.one_in(6);
-        // A frame that holds the long paths of a transaction, and not the watches of all threads.
-        let max_frame = self.one_in(if self.has_long_names { 2 } else { 12 }).then_some(2048);
-        let most_threads = if self.has_long_names && max_frame.is_some() { 9 } else { 4 };
+        let most_threads = if self.has_long_names { 9 } else { 4 };
         // A round trip of 0.3 of the timeout is what locks work with.
         let latency =
             if slow { timeout * self.rng.u32(1..12) / 100 } else { Duration::from_micros(self.rng.u64(50..5_000)) };
@@ -120,7 +120,6 @@ impl Draw {
                 Strategy::Parent,
                 Strategy::Poll,
             ]),
-            max_frame,
             // A watch on what may not be read any more is used up without a word.
             looks_again: self.takes_permits,
             panics: self.one_in(6).then(|| self.rng.u64(10..60)),

@@ -37,13 +37,13 @@ pub(crate) enum Object {
 
 impl Objects {
     pub(crate) fn new(plan: &Plan, own: &ProcessPlan, process: &Process, number: u64) -> Result<Objects> {
-        let client = process.client(|builder| configured(own, builder));
+        let client = process.client(|builder| configured(plan, own, builder));
         let locks = plan.places.iter().map(|place| Object::new(place.kind, &client, &place.path, own));
         Ok(Objects { locks: locks.collect::<Result<_>>()?, client, number })
     }
 }
 
-fn configured(own: &ProcessPlan, builder: Builder) -> Builder {
+fn configured(plan: &Plan, own: &ProcessPlan, builder: Builder) -> Builder {
     let panics = Panics::new(own.panics);
     let builder = builder
         .session_timeout(own.timeout)
@@ -52,7 +52,7 @@ fn configured(own: &ProcessPlan, builder: Builder) -> Builder {
         .lock_recheck_interval(own.looks_again.then_some(Duration::from_secs(20)))
         .acl_provider(PanickingAcls(panics.clone()))
         .retry_policy(Policy { retries: own.retries, panics });
-    if let Some(bytes) = own.max_frame { builder.max_frame_size(bytes) } else { builder }
+    if let Some(bytes) = plan.max_frame { builder.max_frame_size(bytes) } else { builder }
 }
 
 /// Has the caller's code panic once in so many calls.

@@ -10,6 +10,8 @@ pub(crate) struct Plan {
     pub(crate) servers: usize,
     /// The largest timeout that the servers grant; the processes ask for as much or less.
     pub(crate) timeout: Duration,
+    /// The largest frame that servers and clients take.
+    pub(crate) max_frame: Option<usize>,
     pub(crate) places: Vec<Place>,
     pub(crate) processes: Vec<ProcessPlan>,
     pub(crate) faults: Vec<Planned>,
@@ -77,7 +79,6 @@ pub(crate) struct ProcessPlan {
     /// One way to each server.
     pub(crate) latency: Duration,
     pub(crate) strategy: Strategy,
-    pub(crate) max_frame: Option<usize>,
     /// Waiters look again now and then although nothing tells them to. Without that no lost event goes unnoticed.
     pub(crate) looks_again: bool,
     /// The caller's code panics once in so many calls.
