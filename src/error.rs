@@ -149,7 +149,7 @@ pub enum Error {
         found: &'static str,
     },
     /// More stand in the queue than the [acquire](crate::AcquireOptions::max_queue) allows.
-    #[error("{ahead} contenders for {path} are in front, more than the acquire allows")]
+    #[error("{} in front at {path}, more than the acquire allows", contenders(*ahead))]
     Busy {
         /// The lock's path.
         path: String,
@@ -158,7 +158,10 @@ pub enum Error {
     },
     /// The lock was not free in time. Only an acquire with
     /// [`timeout_is_error`](crate::AcquireOptions::timeout_is_error) fails so.
-    #[error("the time was up before {path} was free{}", ahead.map(|ahead| format!(": {ahead} are in front")).unwrap_or_default())]
+    #[error(
+        "the time was up before {path} was free{}",
+        ahead.map(|ahead| format!(": {} in front", contenders(ahead))).unwrap_or_default()
+    )]
     StillTaken {
         /// The path of the lock that was waited for.
         path: String,
@@ -279,7 +282,7 @@ pub enum Error {
     #[error("protocol violation by the peer: {0}")]
     Protocol(String),
     /// Several locks of one multi lock failed.
-    #[error("{} locks failed; the first is the cause, the others are: {}", others.len() + 1, list(others))]
+    #[error("{} locks failed; the first is the cause, then came: {}", others.len() + 1, list(others))]
     Several {
         /// The first error.
         #[source]
@@ -366,6 +369,10 @@ impl fmt::Debug for Error {
 
 fn ahead(wanted: Duration) -> String {
     if wanted.is_zero() { String::new() } else { format!(" for {wanted:?} ahead") }
+}
+
+fn contenders(count: usize) -> String {
+    if count == 1 { "1 contender is".to_owned() } else { format!("{count} contenders are") }
 }
 
 fn list(errors: &[Error]) -> String {

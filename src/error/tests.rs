@@ -46,3 +46,13 @@ fn debug_reads_as_display_does_with_every_cause() {
     let several = Error::Several { first: Box::new(io), others: vec![Error::ClientClosed] };
     assert!(format!("{several:?}").ends_with("caused by: cannot read ca.pem; caused by: no such file"));
 }
+
+#[test]
+fn one_contender_is_not_several() {
+    let busy = |ahead| Error::Busy { path: "/l".into(), ahead }.to_string();
+    assert_eq!(busy(1), "1 contender is in front at /l, more than the acquire allows");
+    assert_eq!(busy(2), "2 contenders are in front at /l, more than the acquire allows");
+    let taken = |ahead| Error::StillTaken { path: "/l".into(), ahead }.to_string();
+    assert_eq!(taken(Some(1)), "the time was up before /l was free: 1 contender is in front");
+    assert_eq!(taken(None), "the time was up before /l was free");
+}

@@ -119,6 +119,9 @@ macro_rules! lock_methods {
             /// Acquires the lock, waiting as long as it takes, calls `work` with the guard, and releases the lock, however `work`
             /// ends: a panic of it releases the lock in the background.
             ///
+            /// While the connection is suspended, and after a loss, `work` goes on: nobody can end it from outside. It asks
+            /// [`is_valid`](crate::Hold::is_valid) of its guard before each step that must not overlap another holder's.
+            ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire`]; then `work` was not called. And")]
             /// [`Error::LockLost`](crate::error::Error::LockLost) if the lock was lost before `work` came to its end, or
