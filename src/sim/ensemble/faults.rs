@@ -76,13 +76,13 @@ impl Ensemble {
         });
         self.servers[server].is_paused = false;
         self.servers[server].wakes = wakes;
-        for happening in Ensemble::take(&mut self.servers[server].missed) {
+        for (number, happening) in Ensemble::take(&mut self.servers[server].missed) {
             let at = match happening.what {
                 // A read finds what has come meanwhile, and does not time out.
                 What::LeaderTimeout => self.now + *span.end(),
                 _ => wakes[happening.what.thread()],
             };
-            self.schedule(at, happening);
+            self.happenings.insert((at, number), happening);
         }
         self.finish(out);
     }

@@ -210,8 +210,8 @@ impl Ensemble {
     fn advance(&mut self, now: Duration) {
         while let Some(due) = self.happenings.first_entry().filter(|due| due.key().0 <= now) {
             self.now = due.key().0.max(self.now);
-            let happening = due.remove();
-            self.happen(happening);
+            let ((_, number), happening) = due.remove_entry();
+            self.happen(number, happening);
         }
         self.now = now.max(self.now);
     }
@@ -222,18 +222,20 @@ impl Ensemble {
         out.append(&mut self.out);
     }
 
-    fn happen(&mut self, happening: Happening) {
+    fn happen(&mut self, number: u64, happening: Happening) {
         let server = &mut self.servers[happening.server];
         if happening.life != server.life {
             return;
         }
-        // Behind what it has missed, and which its thread finds when it wakes up.
+        // Behind what it has missed, and which its thread finds when it wakes up. With its number it stays in front of what
+        // comes from the same server at just that moment.
         let wakes = server.wakes[happening.what.thread()];
         if wakes > self.now {
-            return self.schedule(wakes, happening);
+            self.happenings.insert((wakes, number), happening);
+            return;
         }
         if server.is_paused {
-            return server.missed.push(happening);
+            return server.missed.push((number, happening));
         }
         self.dispatch(happening.server, happening.what);
     }
@@ -241,7 +243,8 @@ impl Ensemble {
     /// Happens now, or once the server goes on.
     fn meets(&mut self, server: usize, what: What) {
         let life = self.servers[server].life;
-        self.happen(Happening { server, life, what });
+        let number = self.number();
+        self.happen(number, Happening { server, life, what });
     }
 
     fn at(&mut self, at: Duration, server: usize, what: What) {
@@ -250,8 +253,13 @@ impl Ensemble {
     }
 
     fn schedule(&mut self, at: Duration, happening: Happening) {
+        let number = self.number();
+        self.happenings.insert((at, number), happening);
+    }
+
+    fn number(&mut self) -> u64 {
         self.next_happening += 1;
-        self.happenings.insert((at, self.next_happening), happening);
+        self.next_happening
     }
 
     fn after(&mut self, span: &Span, server: usize, what: What) {

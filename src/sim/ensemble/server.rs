@@ -54,7 +54,7 @@ pub(super) struct Server {
     pub(super) life: u64,
     pub(super) is_paused: bool,
     /// What a paused server has not noticed yet.
-    pub(super) missed: Vec<Happening>,
+    pub(super) missed: Vec<(u64, Happening)>,
     /// When each of its threads goes on after a pause.
     pub(super) wakes: [Duration; THREADS],
     // On disk.
