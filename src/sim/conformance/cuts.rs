@@ -10,6 +10,7 @@ use super::{
     model::Model,
     plain::open,
     real::{Real, Streams},
+    tests::{ATTEMPTS, PUNCTUAL},
 };
 use crate::{machine::Machine, proto::request::Request, sim::ensemble::EnsembleConfig, testing::TestingCluster};
 
@@ -44,18 +45,24 @@ fn goes_on_for<S: Servers>(servers: &mut S, at: &str) -> Range<Duration> {
 }
 
 fn assert_as_predicted(config: &EnsembleConfig, at: &str) {
-    let real = TestingCluster::builder(3).tick_time(TICK).sync_limit(SYNC_LIMIT).severable(true).start().unwrap();
-    let real = Real::Cluster(real);
     let predicted: Vec<_> = (0..100).map(|seed| goes_on_for(&mut Model::new(config.clone(), seed), at)).collect();
     let shortest = predicted.iter().map(|time| time.start).min().unwrap();
     let longest = predicted.iter().map(|time| time.end).max().unwrap();
     let machine = Machine::watch();
-    let begin = Instant::now();
-    let measured = goes_on_for(&mut Streams::new(&real), at);
-    let late = machine.lateness(&(begin..Instant::now()));
-    println!("{at}: predicted {shortest:?} to {longest:?}, measured {measured:?}, late by {late:?}");
-    assert!(measured.end + PACE + late >= shortest, "{measured:?} is less than {shortest:?}");
-    assert!(measured.start <= longest + late + PACE, "{measured:?} is more than {longest:?}");
+    // A machine that stands still lets servers hear of each other late, and count from then.
+    for _ in 0..ATTEMPTS {
+        let real = TestingCluster::builder(3).tick_time(TICK).sync_limit(SYNC_LIMIT).severable(true).start().unwrap();
+        let real = Real::Cluster(real);
+        let begin = Instant::now();
+        let measured = goes_on_for(&mut Streams::new(&real), at);
+        let late = machine.lateness(&(begin..Instant::now()));
+        println!("{at}: predicted {shortest:?} to {longest:?}, measured {measured:?}, late by {late:?}");
+        if measured.end + PACE >= shortest && measured.start <= longest + PACE {
+            return;
+        }
+        assert!(late >= PUNCTUAL, "not as predicted on a machine that is in time");
+    }
+    panic!("not as predicted in {ATTEMPTS} attempts");
 }
 
 fn config() -> EnsembleConfig {
