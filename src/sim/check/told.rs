@@ -46,7 +46,7 @@ fn is_awake(history: &History, process: usize, at: At) -> bool {
 fn check_terms(history: &History, place: usize, verdict: &mut Verdict) {
     let mut terms: Vec<&Term> = history.terms.iter().filter(|term| term.place == place).collect();
     terms.sort_by_key(|term| term.begun);
-    // A listener that is told late, of what was gone by then, takes nothing from the leader before.
+    // A listener that is called late, for a leadership that was gone by then, takes nothing from the leader before.
     let certain = terms.iter().enumerate().filter(|(_, term)| term.claim.is_some());
     for (index, next) in certain {
         let open = |term: &&&Term| term.ended.is_none_or(|ended| ended > next.begun) && term.by != next.by;

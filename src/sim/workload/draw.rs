@@ -146,7 +146,7 @@ impl Draw {
         }
         let hold = match self.rng.u32(0..12) {
             0..3 => Duration::ZERO,
-            // What outlasts a session is what the clocks are about.
+            // A hold that outlasts a session is for the clocks.
             3 => self.part(40..150),
             _ => self.millis(1..600),
         };

@@ -70,7 +70,7 @@ pub(crate) fn run(plan: &Plan) -> Ran {
             min_session_timeout: Duration::from_millis(100),
             max_session_timeout: plan.timeout,
             container_interval: plan.timeout,
-            frame_limit: plan.max_frame.unwrap_or(0xf_ffff),
+            frame_limit: plan.max_frame.unwrap_or(EnsembleConfig::default().frame_limit),
             ..EnsembleConfig::default()
         },
         stalls: Some(plan.stalls),
