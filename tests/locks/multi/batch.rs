@@ -102,8 +102,8 @@ fn locks_that_nobody_else_wants_are_one_transaction_and_their_lists_and_one_tran
             assert_eq!(scene.left(&paths), vec![0; count]);
             let mut operations = scene.operations();
             if is_slow {
-                // Answers that took so long are looked at once more, and holds that last are watched.
-                operations.retain(|operation| ![op::SYNC, op::GET_DATA].contains(operation));
+                // Answers that took so long are looked at once more, and a hold that lasts is watched.
+                operations.retain(|operation| [op::MULTI, op::GET_CHILDREN].contains(operation));
             }
             assert_eq!(operations, expected, "{count} locks");
         }
