@@ -120,9 +120,50 @@ fn two_numbers(line: &str) -> (i64, i64) {
     (one.parse().unwrap(), other.parse().unwrap())
 }
 
+/// A handle of the package without a server tries to connect without a pause.
+#[cfg(feature = "zookeeper")]
+#[test]
+fn a_session_of_the_package_that_looks_for_a_server_first_takes_little_time_while_there_is_none() {
+    let ticks = |how: &str| ChildProcess::start("away", &[how]).hear().parse::<u64>().unwrap();
+    let (looks, tries) = (ticks("looks first"), ticks("tries at once"));
+    println!("hundredths of a second in three seconds: {looks} with a look, {tries} without");
+    assert!(looks * 5 < tries, "{looks} and {tries}");
+}
+
+/// Says how much of the processors' time three seconds without a server take.
+#[cfg(feature = "zookeeper")]
+fn away(looks: bool) {
+    use std::net::TcpStream;
+
+    use curator_locks::ZooKeeperSessionFactory;
+    use zookeeper::{ZkError, ZooKeeper};
+
+    const NOBODY: &str = "127.0.0.1:1";
+    let factory = ZooKeeperSessionFactory::connecting(move || {
+        if looks {
+            TcpStream::connect(NOBODY).map_err(|_| ZkError::ConnectionLoss)?;
+        }
+        ZooKeeper::connect(NOBODY, Duration::from_secs(10), |_| {})
+    });
+    let client = CuratorFramework::builder().connect_string(NOBODY).session_factory(factory).build().unwrap();
+    client.start().unwrap();
+    let ticks = || {
+        let stat = fs::read_to_string("/proc/self/stat").unwrap();
+        let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    };
+    let before = ticks();
+    thread::sleep(Duration::from_secs(3));
+    child::say(&(ticks() - before).to_string());
+}
+
 #[test]
 fn child_process() {
     let Some((role, arguments)) = child::role() else { return };
+    #[cfg(feature = "zookeeper")]
+    if role == "away" {
+        return away(arguments[0] == "looks first");
+    }
     assert_eq!(role, "waiters");
     let threads = || fs::read_dir("/proc/self/task").unwrap().count();
     let before = threads();
