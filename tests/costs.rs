@@ -145,7 +145,7 @@ fn away(looks: bool) {
         }
         ZooKeeper::connect(NOBODY, Duration::from_secs(10), |_| {})
     });
-    let client = CuratorFramework::builder().connect_string(NOBODY).session_factory(factory).build().unwrap();
+    let client = builder_at(NOBODY, "away").session_factory(factory).build().unwrap();
     client.start().unwrap();
     let ticks = || {
         let stat = fs::read_to_string("/proc/self/stat").unwrap();
