@@ -107,9 +107,9 @@ impl ZooKeeperSessionFactory {
     /// Opens sessions over handles that `connect` makes, each closed with its session. `connect` runs on a thread of the
     /// session, which calls it again 100 ms later if it fails.
     ///
-    /// A handle without a server tries to connect without a pause (measured: 21 to 99 % of a core, all of it on the package's own
-    /// thread), and cannot be ended before the session timeout has passed. So `connect` looks first whether there is one, and
-    /// fails if not (then: 0.3 %):
+    /// A handle without a server tries to connect without a pause (measured: 21 to 99 % of a core, all of it on the package's
+    /// own thread), and cannot be ended before the session timeout has passed. So `connect` looks first whether there is one,
+    /// and fails if not (then: 0.3 %):
     ///
     /// ```
     /// use std::{net::TcpStream, time::Duration};
