@@ -147,6 +147,8 @@ pub(crate) struct Call {
     pub(crate) returned: Option<At>,
     /// How long its client goes on without a server, until it gives an untimed call up.
     pub(crate) gives_up: Duration,
+    /// The error of an untimed call that got nothing.
+    pub(crate) refused: Option<String>,
 }
 
 /// A write that the servers were to refuse once the lock is gone.
@@ -187,10 +189,12 @@ pub(crate) enum Excuse {
 /// What is known about the run beside what its users did.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Facts {
-    /// The znodes that administrators have asked to delete.
-    pub(crate) deleted: BTreeMap<String, At>,
+    /// When administrators have asked to delete znodes. Some names are used again.
+    pub(crate) deleted: BTreeMap<String, Vec<At>>,
     /// The sessions that were closed from outside, or by their own process under its threads.
     pub(crate) closed: BTreeMap<i64, At>,
+    /// When sessions expired.
+    pub(crate) expired: Vec<(At, i64)>,
     /// When znodes went, for whatever reason.
     pub(crate) gone: BTreeMap<String, At>,
     /// Processes that stood still, or whose machine slept.
@@ -217,8 +221,8 @@ impl Facts {
     /// Why the promise to this claim does not count at this moment.
     pub(crate) fn excuse(&self, claim: &Claim, at: At) -> Option<Excuse> {
         let within = |(from, to): (At, At)| from <= at && at <= to + self.timeout;
-        let ends = [self.deleted.get(&claim.znode), self.closed.get(&claim.session)];
-        if ends.into_iter().flatten().any(|end| *end <= at) {
+        let deleted = self.deleted.get(&claim.znode).into_iter().flatten();
+        if deleted.chain(self.closed.get(&claim.session)).any(|end| self.is_unheard(claim, *end, at)) {
             Some(Excuse::Deleted)
         } else if !claim.needs_quorum && self.isolated.iter().copied().any(within) {
             Some(Excuse::Isolated)
@@ -227,6 +231,13 @@ impl Facts {
         } else {
             None
         }
+    }
+
+    /// Whether a holder may not have heard of the end of its znode. One that has a connection hears of it, and one that
+    /// has none believes for no longer than a session timeout, and takes no lock by it later.
+    fn is_unheard(&self, claim: &Claim, end: At, at: At) -> bool {
+        let by = |moment: At| end + self.timeout + self.stall * 2 + self.stood(claim.by.process, end, moment);
+        end <= at && claim.begun <= by(claim.begun) && at <= by(at) + self.timeout
     }
 
     /// For how long a process stood still between two moments.

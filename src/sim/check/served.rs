@@ -18,6 +18,12 @@ fn check_healed(history: &History, call: &Call, verdict: &mut Verdict) {
     let Some(healed) = history.facts.healed else { return };
     let latest = healed.max(call.began) + history.facts.grace;
     let returned = call.returned.unwrap_or(history.end);
+    // By then each client has its session again.
+    let has_session = healed + (history.facts.timeout + history.facts.stall) * 2;
+    if let Some(error) = call.refused.as_ref().filter(|_| call.began > has_session) {
+        let what = format!("{}: {error}, although all was healed", describe(call, returned));
+        verdict.broken("a waiter that is refused", returned, what);
+    }
     if returned > latest {
         let what = format!("{} although all was healed at {:.6} s", describe(call, returned), healed.as_secs_f64());
         verdict.broken("a waiter that is not served", latest, what);

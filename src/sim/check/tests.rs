@@ -1,6 +1,6 @@
 //! Histories that break a promise, each of which its checker has to find, and the same without the fault.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     Verdict,
@@ -125,11 +125,19 @@ fn a_promise_that_outlives_its_znode_is_found() {
 #[test]
 fn what_breaks_an_assumption_excuses_from_then_on() {
     let mut history = history(vec![claim(0, 1, 1.0, 5.0, None), claim(1, 2, 3.0, 9.0, None)]);
-    history.facts.deleted.insert("/l/lock-0000000001".into(), s(3.5));
+    history.facts.deleted.insert("/l/lock-0000000001".into(), vec![s(3.5)]);
     finds(&history, "two holders");
-    history.facts.deleted.insert("/l/lock-0000000001".into(), s(2.5));
+    history.facts.deleted.insert("/l/lock-0000000001".into(), vec![s(2.5)]);
     assert_eq!(finds_nothing(&history).excused.get(&Excuse::Deleted), Some(&1));
-    history.facts.deleted.clear();
+    // A holder hears of it within a session timeout, and nobody takes a lock by what is gone.
+    history.facts.timeout = s(0.2);
+    finds(&history, "two holders");
+    history.facts.timeout = s(0.3);
+    finds_nothing(&history);
+    history.facts.deleted.insert("/l/lock-0000000002".into(), vec![s(2.5)]);
+    history.facts.deleted.remove("/l/lock-0000000001");
+    finds(&history, "two holders");
+    (history.facts.deleted, history.facts.timeout) = (BTreeMap::new(), T);
     history.facts.isolated.push((s(2.0), s(2.5)));
     assert_eq!(finds_nothing(&history).excused.get(&Excuse::Isolated), Some(&1));
     history.claims.iter_mut().for_each(|claim| claim.needs_quorum = true);
@@ -156,7 +164,17 @@ fn a_grant_in_doubt_is_found_unless_its_process_stood_still() {
 fn call(limit: Limit, began: f64, returned: Option<f64>) -> Call {
     let (place, by, what) = (0, actor(0), "acquire".to_owned());
     let gives_up = s(20.0);
-    Call { place, by, what, began: s(began), limit, cancelled: None, returned: returned.map(s), gives_up }
+    Call {
+        place,
+        by,
+        what,
+        began: s(began),
+        limit,
+        cancelled: None,
+        returned: returned.map(s),
+        gives_up,
+        refused: None,
+    }
 }
 
 fn calls(calls: Vec<Call>) -> History {
@@ -188,6 +206,13 @@ fn a_waiter_that_nobody_serves_is_found() {
     finds_nothing(&healed(Some(120.0)));
     finds(&healed(Some(131.0)), "a waiter that is not served");
     finds(&healed(None), "a waiter that is not served");
+    let refused = |began| {
+        let mut history = healed(Some(130.0));
+        (history.calls[0].began, history.calls[0].refused) = (s(began), Some("uncertain".to_owned()));
+        history
+    };
+    finds_nothing(&refused(107.9));
+    finds(&refused(108.1), "a waiter that is refused");
 }
 
 #[test]

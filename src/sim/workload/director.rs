@@ -89,8 +89,10 @@ impl<'a> Director<'a> {
         let happened = self.world.ensemble(|ensemble, _, _| ensemble.take_journal());
         self.notes.facts(|facts| {
             for (at, happened) in &happened {
-                if let Happened::Committed(entry) = happened {
-                    gone(&entry.txn, *at, &mut facts.gone);
+                match happened {
+                    Happened::Committed(entry) => gone(&entry.txn, *at, &mut facts.gone),
+                    Happened::Expired(session) => facts.expired.push((*at, *session)),
+                    _ => {}
                 }
             }
         });
@@ -238,7 +240,10 @@ impl<'a> Director<'a> {
                 let how = [Isolated::Both, Isolated::In, Isolated::Out][number % 3];
                 self.servers(|ensemble, now, _| ensemble.isolate(server, how, now));
                 let times = self.lasts(number, fault, *lasts);
-                self.notes.facts(|facts| facts.isolated.push(times));
+                // A server alone is cut off from nobody.
+                if self.plan.servers > 1 {
+                    self.notes.facts(|facts| facts.isolated.push(times));
+                }
             }
             Fault::Lag { server, lasts } => {
                 let (server, lag) = (self.server(number, Target::Server(*server)), *lasts);
@@ -432,7 +437,7 @@ impl<'a> Director<'a> {
         let now = self.world.now();
         self.notes.facts(|facts| {
             for path in paths {
-                facts.deleted.entry(path).or_insert(now);
+                facts.deleted.entry(path).or_default().push(now);
             }
         });
         self.servers(|ensemble, now, out| ensemble.delete(path, now, out));

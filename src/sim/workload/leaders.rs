@@ -96,7 +96,7 @@ impl User {
     }
 
     /// Wants to lead for so long; `None`: until it has led once.
-    pub(crate) fn lead(&self, place: usize, lasts: Option<Duration>, term: Duration) {
+    pub(crate) fn lead(&self, place: usize, lasts: Option<Duration>, term: Duration) -> bool {
         let objects = self.shared.objects();
         let (led, has_led) = unbounded();
         let terms = Terms {
@@ -117,12 +117,17 @@ impl User {
         };
         let result = tolerating(lead);
         terms.give_up();
-        if result.is_none() {
-            return self.shared.notes.returned(call, "lead: panic of the caller's code");
+        match result {
+            Some(Ok(())) => return true,
+            Some(Err(error)) => {
+                if self.shared.plan.max_frame.is_none() {
+                    self.shared.notes.refused(call, &error.to_string());
+                }
+                self.shared.notes.returned(call, &format!("lead: {}", super::objects::kind_of(&error).0));
+            }
+            None => self.shared.notes.returned(call, "lead: panic of the caller's code"),
         }
-        if let Some(Err(error)) = result {
-            self.shared.notes.returned(call, &format!("lead: {}", super::objects::kind_of(&error).0));
-        }
+        false
     }
 }
 

@@ -85,6 +85,16 @@ impl Notes {
         self.state().history.facts.gone.get(path).copied()
     }
 
+    /// The sessions that have expired though no fault was left.
+    pub(crate) fn never_closed(&self) -> Vec<i64> {
+        let state = self.state();
+        let facts = &state.history.facts;
+        // A thread that is kept from running may have missed its heartbeat.
+        let Some(healed) = facts.healed.filter(|_| facts.stall.is_zero()) else { return Vec::new() };
+        let by_faults = healed + facts.timeout * 3;
+        facts.expired.iter().filter(|(at, _)| *at > by_faults).map(|(_, session)| *session).collect()
+    }
+
     pub(crate) fn facts(&self, note: impl FnOnce(&mut crate::sim::check::history::Facts)) {
         note(&mut self.state().history.facts);
     }
@@ -180,7 +190,7 @@ impl Notes {
     pub(crate) fn call(&self, (place, by): (usize, Actor), what: String, limit: Limit, gives_up: Duration) -> usize {
         let began = self.world.now();
         self.world.note(&format!("{by:?} {what} at {place}"));
-        self.calls(Call { place, by, what, began, limit, cancelled: None, returned: None, gives_up })
+        self.calls(Call { place, by, what, began, limit, cancelled: None, returned: None, gives_up, refused: None })
     }
 
     pub(crate) fn cancelled(&self, call: usize) {
@@ -198,6 +208,13 @@ impl Notes {
             self.world.note(&format!("{:?} {}: {how}", call.by, call.what));
         }
         *state.counts.entry(how.to_owned()).or_default() += 1;
+    }
+
+    /// An untimed call got nothing, for this reason.
+    pub(crate) fn refused(&self, call: usize, error: &str) {
+        if let Some(call) = self.state().history.calls.get_mut(call) {
+            call.refused = Some(error.to_owned());
+        }
     }
 
     pub(crate) fn wrote(&self, write: Write) {

@@ -161,6 +161,9 @@ fn direct(world: &World, plan: &Arc<Plan>, notes: &Notes) {
         }
     }
     wait(world, &director, latest, || open_at_servers(world).is_empty());
+    for session in notes.never_closed() {
+        notes.broken("a session that nobody closed", format!("{session:#x}"));
+    }
     for left in open_at_servers(world) {
         notes.broken("something left at the servers after the close", left);
     }

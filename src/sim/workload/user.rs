@@ -25,6 +25,10 @@ use crate::{
 /// How long a lock is held while everybody is to be served.
 const CALM_HOLD: Duration = Duration::from_millis(20);
 
+/// How long everybody has for that, beside some session timeouts: twice as long as the servers have after the last fault, and
+/// as long as a thread may be kept from running.
+const TO_BE_SERVED: Duration = Duration::from_secs(30);
+
 /// What the threads of one process share.
 pub(crate) struct Shared {
     pub(crate) plan: Arc<Plan>,
@@ -91,26 +95,31 @@ impl User {
                 break;
             }
         }
+        let latest = self.shared.process.now() + self.shared.plan.timeout * 3 + TO_BE_SERVED;
         for act in acts {
-            self.act(act, true);
+            // What a fault has refused is tried again. The last try is one for which there is no excuse.
+            while !self.act(act, true) && self.shared.process.now() < latest {
+                sleep(self.shared.plan.timeout / 4);
+            }
         }
     }
 
-    fn act(&self, act: &Act, is_calm: bool) {
+    /// `false`: it got nothing.
+    fn act(&self, act: &Act, is_calm: bool) -> bool {
         let calm = |hold: Duration| if is_calm { hold.min(CALM_HOLD) } else { hold };
         match &act.what {
             What::Lock { place, is_reader, way, hold, with } => {
-                self.lock((*place, *is_reader), calm_way(*way, is_calm), calm(*hold), *with);
+                self.lock((*place, *is_reader), calm_way(*way, is_calm), calm(*hold), *with)
             }
             What::Leases { place, count, way, hold } => {
-                self.leases(*place, *count, calm_way(*way, is_calm), calm(*hold));
+                self.leases(*place, *count, calm_way(*way, is_calm), calm(*hold))
             }
             What::Several { places, way, hold } => self.several(places, calm_way(*way, is_calm), calm(*hold)),
             What::Lead { place, lasts, term } => {
-                self.lead(*place, (!is_calm).then_some(*lasts), if is_calm { CALM_HOLD } else { *term });
+                self.lead(*place, (!is_calm).then_some(*lasts), if is_calm { CALM_HOLD } else { *term })
             }
             What::Ask { place } => self.ask(*place),
-            What::Renew if is_calm => {}
+            What::Renew if is_calm => true,
             What::Renew => self.renew(),
         }
     }
@@ -157,7 +166,13 @@ impl User {
         let (how, got) = match tolerating(|| run(&options)) {
             Some(Ok(Some(got))) => ("granted".to_owned(), Some(got)),
             Some(Ok(None)) => ("not granted".to_owned(), None),
-            Some(Err(error)) => (self.failed(what, way, &error), None),
+            Some(Err(error)) => {
+                // A list of many long names fits no small frame.
+                if way == Way::Wait && shared.plan.max_frame.is_none() {
+                    shared.notes.refused(call, &error.to_string());
+                }
+                (self.failed(what, way, &error), None)
+            }
             None => ("panic of the caller's code".to_owned(), None),
         };
         shared.notes.returned(call, &how);
@@ -213,13 +228,14 @@ impl User {
         }
     }
 
-    fn lock(&self, (place, is_reader): (usize, bool), way: Way, time: Duration, with: With) {
+    fn lock(&self, (place, is_reader): (usize, bool), way: Way, time: Duration, with: With) -> bool {
         let objects = self.shared.objects();
-        let Some(lock) = objects.locks[place].lock(is_reader) else { return };
+        let Some(lock) = objects.locks[place].lock(is_reader) else { return true };
         let grant = self.grant(&objects, (place, is_reader));
         match with {
             With::Guard | With::Listener | With::Write => {
-                let Some(guard) = self.acquire((place, "lock"), way, |options| lock.guarded(options)) else { return };
+                let guarded = self.acquire((place, "lock"), way, |options| lock.guarded(options));
+                let Some(guard) = guarded else { return false };
                 let listens = with == With::Listener;
                 let claim = self.shared.notes.granted(guard.hold(), &Grant { listens, ..grant });
                 if listens {
@@ -237,14 +253,14 @@ impl User {
                 }
             }
             With::Plain | With::Again | With::Downgrade => {
-                let Some(holds) = self.acquire((place, "acquire"), way, |options| lock.acquire_holds(options)) else {
-                    return;
-                };
+                let holds = self.acquire((place, "acquire"), way, |options| lock.acquire_holds(options));
+                let Some(holds) = holds else { return false };
                 let claims: Vec<_> =
                     holds.iter().map(|hold| (self.shared.notes.granted(hold, &grant), hold.clone())).collect();
                 match (with, &objects.locks[place]) {
                     (With::Downgrade, Object::ReadWrite(both)) if !is_reader => {
-                        return self.downgrade((place, &objects), both, claims, time);
+                        self.downgrade((place, &objects), both, claims, time);
+                        return true;
                     }
                     (With::Again, _) if lock.is_reentrant() => self.again(place, lock),
                     _ => {}
@@ -253,6 +269,7 @@ impl User {
                 self.release(|| lock.release());
             }
         }
+        true
     }
 
     fn listen(&self, claim: usize, hold: &Hold) {
@@ -295,11 +312,11 @@ impl User {
         }
     }
 
-    fn leases(&self, place: usize, count: usize, way: Way, time: Duration) {
+    fn leases(&self, place: usize, count: usize, way: Way, time: Duration) -> bool {
         let objects = self.shared.objects();
-        let Object::Semaphore(semaphore) = &objects.locks[place] else { return };
+        let Object::Semaphore(semaphore) = &objects.locks[place] else { return true };
         let got = self.acquire((place, "leases"), way, |options| semaphore.acquire_with(count, options));
-        let Some(leases) = got else { return };
+        let Some(leases) = got else { return false };
         if leases.len() != count {
             self.shared.notes.broken("too few leases", format!("{:?}: {} of {count}", self.by, leases.len()));
         }
@@ -308,15 +325,17 @@ impl User {
             leases.iter().map(|lease| (self.shared.notes.granted(lease, &grant), (**lease).clone())).collect();
         self.hold(&claims, time);
         self.release_once(|| semaphore.return_all(leases));
+        true
     }
 
-    fn several(&self, places: &[usize], way: Way, time: Duration) {
+    fn several(&self, places: &[usize], way: Way, time: Duration) -> bool {
         let objects = self.shared.objects();
         let members: Vec<_> = places.iter().filter_map(|place| objects.locks[*place].member()).collect();
-        let Ok(multi) = InterProcessMultiLock::from_locks(members) else { return };
+        let Ok(multi) = InterProcessMultiLock::from_locks(members) else { return true };
         // One of the members may be cached, which has no bounds.
         let way = if matches!(way, Way::Bounded(..) | Way::Valid(_) | Way::Queue(_)) { Way::Wait } else { way };
-        let Some(guard) = self.acquire((places[0], "several"), way, |options| multi.lock_with(options)) else { return };
+        let guard = self.acquire((places[0], "several"), way, |options| multi.lock_with(options));
+        let Some(guard) = guard else { return false };
         let claims: Vec<(usize, Hold)> = guard
             .holds()
             .iter()
@@ -329,6 +348,7 @@ impl User {
         self.shared.notes.count("grants: several");
         self.hold(&claims, time);
         self.release_once(|| guard.release());
+        true
     }
 
     /// Holds for a time, or until it hears of a loss. The claims end here: what follows is the release.
@@ -402,7 +422,7 @@ impl User {
     }
 
     /// Asks the contender in front to give the lock back.
-    fn ask(&self, place: usize) {
+    fn ask(&self, place: usize) -> bool {
         let objects = self.shared.objects();
         let path = match self.kind(place) {
             Kind::Semaphore(_) | Kind::SemaphoreMutex => format!("{}/leases", self.path(place)),
@@ -422,17 +442,19 @@ impl User {
         } else {
             "requests refused"
         });
+        true
     }
 
     /// Closes the client under its users, and starts another one.
-    fn renew(&self) {
+    fn renew(&self) -> bool {
         let shared = &self.shared;
         let number = shared.clients.fetch_add(1, Ordering::SeqCst) + 1;
-        let Ok(new) = Objects::new(&shared.plan, shared.own(), &shared.process, number) else { return };
+        let Ok(new) = Objects::new(&shared.plan, shared.own(), &shared.process, number) else { return false };
         let before = std::mem::replace(&mut *shared.objects.lock(), Arc::new(new));
         shared.notes.client_closes(shared.number, before.number, before.client.session_id());
         before.client.close();
         shared.notes.count("clients closed");
+        true
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 use super::*;
 use crate::{
     base::clock,
-    proto::types::EventType,
+    proto::{op, types::EventType},
     session::wait::{
         cancel::CancelToken,
         deadline::WaitEnd,
@@ -127,7 +127,9 @@ fn many_callers_get_each_their_reply() {
         }
     });
     drop(client);
-    assert_eq!(server.join().unwrap().len(), THREADS * ROUNDS + 1);
+    // A machine that takes long for this sends heartbeats meanwhile.
+    let ops = server.join().unwrap();
+    assert_eq!(ops.iter().filter(|op| **op == op::SYNC).count(), THREADS * ROUNDS);
 }
 
 #[test]
