@@ -132,7 +132,7 @@ pub use locks::{
     AcquireOptions, Caching, CancelLeadership, CloseMode, Deadline, Decision, EntryMode, EntryState, FencingChecker,
     FencingError, FencingToken, FileFencingChecker, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
     InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2,
-    InterProcessUnfairMutex, InterProcessWriteLock, LeaderLatch, LeaderLatchListener, LeaderSelector,
+    InterProcessUnfairMutex, InterProcessUpgradableLock, InterProcessWriteLock, LeaderLatch, LeaderLatchListener, LeaderSelector,
     LeaderSelectorListener, LeaderState, Leadership, Lease, LockGuard, LockInternals, LockInternalsDriver,
     LockInternalsSorter, LockKind, LockQueue, Locker, MultiLockGuard, NameStyle, Participant, PredicateResults,
     QueueEntry, ReadLockDriver, Revocable, RevocationListener, RevocationRequest, Revoker, SelfFence,

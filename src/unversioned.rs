@@ -94,8 +94,11 @@ pub mod table {
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod contender {
-    pub use crate::locks::{
-        ZNodeNameDriver,
-        recipe::{machine::Contender, spec::*},
+    pub use crate::{
+        framework::znodes::create::Mark,
+        locks::{
+            UpgradableLockDriver, UpgradeDriver, ZNodeNameDriver,
+            recipe::{machine::Contender, spec::*},
+        },
     };
 }

@@ -50,10 +50,12 @@ pub use queue_view::{
     kinds::{EntryMode, EntryState, LockKind, NameStyle, TenureState},
     queue::{LockQueue, QueueEntry},
 };
-pub use read_write::{InterProcessReadLock, InterProcessReadWriteLock, InterProcessWriteLock};
+pub use read_write::{
+    InterProcessReadLock, InterProcessReadWriteLock, InterProcessUpgradableLock, InterProcessWriteLock,
+};
 #[allow(unused_imports, reason = "the model check uses it")]
 #[allow(unreachable_pub, reason = "as above")]
-pub use recipe::driver::ZNodeNameDriver;
+pub use recipe::driver::{UpgradableLockDriver, UpgradeDriver, ZNodeNameDriver};
 pub use recipe::driver::{
     Decision, LockInternalsDriver, LockInternalsSorter, PredicateResults, ReadLockDriver, StandardLockInternalsDriver,
     WriteLockDriver,

@@ -122,8 +122,10 @@ use crate::{
 pub struct InterProcessMutex {
     internals: Arc<LockInternals>,
     owners: Arc<Owners>,
-    /// A read lock's writers: the owners of the write lock, which need not queue.
-    writers: Option<Arc<Owners>>,
+    /// A read lock's writers, which need not queue: the owners of the write lock and of the upgradable one.
+    writers: Vec<Arc<Owners>>,
+    /// An upgrade's upgradable lock.
+    upgrades: Option<Arc<Owners>>,
     cache: Option<Arc<Cache>>,
 }
 
@@ -154,11 +156,16 @@ impl InterProcessMutex {
         driver: impl LockInternalsDriver,
         kind: HoldKind,
     ) -> Result<InterProcessMutex> {
-        Ok(InterProcessMutex::of(LockInternals::new(client, path, Recipe::new(kind, driver))?))
+        InterProcessMutex::of_recipe(client, path, Recipe::new(kind, driver))
+    }
+
+    pub(in crate::locks) fn of_recipe(client: &CuratorFramework, path: &str, recipe: Recipe) -> Result<Self> {
+        Ok(InterProcessMutex::of(LockInternals::new(client, path, recipe)?))
     }
 
     pub(in crate::locks) fn of(internals: LockInternals) -> InterProcessMutex {
-        InterProcessMutex { internals: Arc::new(internals), owners: Arc::default(), writers: None, cache: None }
+        let (internals, owners) = (Arc::new(internals), Arc::default());
+        InterProcessMutex { internals, owners, writers: Vec::new(), upgrades: None, cache: None }
     }
 
     /// Sets the data of this mutex's znodes, for others to read. Defaults to the client's default data. Java:
@@ -220,14 +227,18 @@ impl InterProcessMutex {
         self.cache.as_ref().map(|cache| cache.limits)
     }
 
-    /// Makes them the halves of a read/write lock: the threads that hold the write lock are let into the other without
-    /// queueing, and both have one cache, which keeps their znodes for the next threads.
+    /// Makes them the parts of a read/write lock: the threads that hold the write lock, or the upgradable one, are let into the
+    /// read lock without queueing. The write lock and the read lock have one cache, which keeps their znodes for the next
+    /// threads; the others have none.
     pub(in crate::locks) fn join(
         read: &mut InterProcessMutex,
         write: &mut InterProcessMutex,
+        (upgradable, upgrade): (&mut InterProcessMutex, &mut InterProcessMutex),
         caching: Option<Caching>,
     ) {
-        read.writers = Some(write.owners.clone());
+        upgradable.owners = Owners::of_upgradable(&upgrade.internals, &upgrade.owners);
+        upgrade.upgrades = Some(upgradable.owners.clone());
+        read.writers = vec![write.owners.clone(), upgradable.owners.clone()];
         write.cache = caching.map(|caching| Cache::new(write.internals.clone(), Some(read.internals.clone()), caching));
         read.cache = write.cache.clone();
     }
@@ -257,13 +268,14 @@ impl InterProcessMutex {
         lock: impl Fn(InterProcessMutex) -> L + Send + Sync + 'static,
     ) {
         let (internals, owners, writers) = (Arc::downgrade(&self.internals), self.owners.clone(), self.writers.clone());
+        let upgrades = self.upgrades.clone();
         let cache = self.cache.as_ref().map(Arc::downgrade);
         let listener = Arc::new(listener);
         let tell = move |_: &RevocationRequest| {
             let Some(internals) = internals.upgrade() else { return };
-            let (owners, writers, listener) = (owners.clone(), writers.clone(), listener.clone());
-            let lock =
-                lock(InterProcessMutex { internals, owners, writers, cache: cache.as_ref().and_then(Weak::upgrade) });
+            let (owners, writers, upgrades) = (owners.clone(), writers.clone(), upgrades.clone());
+            let (cache, listener) = (cache.as_ref().and_then(Weak::upgrade), listener.clone());
+            let lock = lock(InterProcessMutex { internals, owners, writers, upgrades, cache });
             executor(Box::new(move || listener.revocation_requested(&lock)));
         };
         self.internals.on_revocation(false, Arc::new(tell));
@@ -298,7 +310,10 @@ impl InterProcessMutex {
         }
         self.internals.refuse_again(&self.owners, wait)?;
         self.internals.observed(self.internals.recipe.kind.name(), slice::from_ref, || {
-            if let Some(writer) = self.writers.as_ref().and_then(|writers| writers.current()) {
+            if let Some(upgradables) = &self.upgrades {
+                return self.internals.upgrade_by_thread(wait, &self.owners, upgradables);
+            }
+            if let Some(writer) = self.writers.iter().find_map(|writers| writers.current()) {
                 if let Some((cache, tenure)) = writer.cache() {
                     cache.ends_with_turn(tenure);
                 }
@@ -326,7 +341,7 @@ impl Batched for InterProcessMutex {
         let Recipe { is_sole, unique, .. } = &self.internals.recipe;
         let is_queued_for = self.cache.is_none() && !is_sole && unique.is_none() && self.internals.deaths.is_none();
         let is_outside = |owners: &Arc<Owners>| owners.current().is_none();
-        let is_free = is_outside(&self.owners) && self.writers.as_ref().is_none_or(is_outside);
+        let is_free = is_outside(&self.owners) && self.writers.iter().all(is_outside);
         is_queued_for && is_free && self.internals.thread_holds.obstacles().is_empty()
     }
 

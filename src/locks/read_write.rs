@@ -1,9 +1,11 @@
-//! The read/write lock: two locks that queue in one directory.
+//! The read/write lock: locks that queue in one directory.
+
+use std::time::Duration;
 
 use crate::{
     base::paths::name_of,
     error::Result,
-    framework::{client::core::CuratorFramework, held::holds::HoldKind},
+    framework::{client::core::CuratorFramework, held::holds::HoldKind, znodes::create::Mark},
     locks::{
         acquire::internals::LockInternals,
         face::{
@@ -11,8 +13,11 @@ use crate::{
             methods::{listening_methods, mutex_lock_methods, revocable_methods},
         },
         mutex::InterProcessMutex,
-        options::wait_strategy::WaitStrategy,
-        recipe::driver::{ReadLockDriver, WriteLockDriver},
+        options::{acquire::AcquireOptions, wait_strategy::WaitStrategy},
+        recipe::{
+            driver::{ReadLockDriver, UpgradableLockDriver, WriteLockDriver},
+            spec::Recipe,
+        },
         threads::caching::options::Caching,
     },
 };
@@ -33,7 +38,9 @@ use crate::error::Error;
 ///
 /// The other way round a thread would wait for itself: [`InterProcessWriteLock::acquire`] fails with
 /// [`Error::WouldDeadlock`] for a thread that holds the read lock. So does an acquire with a timeout; a mere try is
-/// `false`.
+/// `false`. A thread that reads and may have to write takes the [upgradable
+/// lock](InterProcessReadWriteLock::upgradable_lock) instead: one at a time has it, beside readers, and becomes the writer
+/// without a writer in between.
 ///
 /// # When the connection goes
 /// As with [`InterProcessMutex`](crate::InterProcessMutex).
@@ -56,26 +63,36 @@ use crate::error::Error;
 pub struct InterProcessReadWriteLock {
     read: InterProcessReadLock,
     write: InterProcessWriteLock,
+    upgradable: InterProcessUpgradableLock,
 }
 
 impl InterProcessReadWriteLock {
-    /// The two locks of the directory `path`. Does no I/O.
+    /// The locks of the directory `path`. Does no I/O.
     ///
     /// # Errors
     /// [`Error::InvalidPath`] for an invalid path, or `/`.
     pub fn new(client: &CuratorFramework, path: &str) -> Result<InterProcessReadWriteLock> {
-        let write = InterProcessMutex::of_kind(client, path, WriteLockDriver, HoldKind::Write)?;
-        let read = InterProcessMutex::of_kind(client, path, ReadLockDriver, HoldKind::Read)?;
-        Ok(InterProcessReadWriteLock::of(read, write, None))
+        let of = |recipe| InterProcessMutex::of_recipe(client, path, recipe);
+        let read = Recipe { mark: Mark::PASSES, ..Recipe::new(HoldKind::Read, ReadLockDriver) };
+        let upgradable = Recipe {
+            mark: Mark::UPGRADABLE,
+            is_passed: true,
+            ..Recipe::new(HoldKind::Upgradable, UpgradableLockDriver)
+        };
+        let write = Recipe::new(HoldKind::Write, WriteLockDriver);
+        // Each upgrade has a driver of its own, which knows the znode that is upgraded.
+        let upgrade = Recipe { mark: Mark::UPGRADE, is_passed: true, ..write.clone() };
+        Ok(InterProcessReadWriteLock::of([of(read)?, of(write)?, of(upgradable)?, of(upgrade)?], None))
     }
 
-    fn of(mut read: InterProcessMutex, mut write: InterProcessMutex, caching: Option<Caching>) -> Self {
-        InterProcessMutex::join(&mut read, &mut write, caching);
+    fn of(parts: [InterProcessMutex; 4], caching: Option<Caching>) -> Self {
+        let [mut read, mut write, mut mutex, mut upgrade] = parts;
+        InterProcessMutex::join(&mut read, &mut write, (&mut mutex, &mut upgrade), caching);
         let (read, write) = (InterProcessReadLock { mutex: read }, InterProcessWriteLock { mutex: write });
-        InterProcessReadWriteLock { read, write }
+        InterProcessReadWriteLock { read, write, upgradable: InterProcessUpgradableLock { mutex, upgrade } }
     }
 
-    /// Sets the data of the znodes of both locks, for others to read. Defaults to the client's default data.
+    /// Sets the data of the znodes of all its locks, for others to read. Defaults to the client's default data.
     ///
     /// Call this right after `new`: like each `with_` method of [`InterProcessMutex`](crate::InterProcessMutex) it
     /// makes another lock object.
@@ -85,15 +102,15 @@ impl InterProcessReadWriteLock {
         self.configured(|internals| internals.set_data(data.clone()))
     }
 
-    /// Sets how the contenders for both locks wait for their turn. Defaults to [`WaitStrategy::WatchPredecessor`].
+    /// Sets how the contenders for its locks wait for their turn. Defaults to [`WaitStrategy::WatchPredecessor`].
     #[must_use]
     pub fn with_wait_strategy(self, strategy: WaitStrategy) -> InterProcessReadWriteLock {
         self.configured(|internals| internals.strategy = strategy)
     }
 
     /// Makes this object keep a granted znode when a thread gives the lock back, for other threads of this process: see
-    /// [`Caching`]. Off by default. It is for both locks, and for this object alone: clones made before, and other
-    /// objects on the same path, are other contenders.
+    /// [`Caching`]. Off by default. It is for the read lock and the write lock, and for this object alone: clones made before,
+    /// and other objects on the same path, are other contenders. The upgradable lock is never cached.
     ///
     /// One read znode serves all readers of this process: a reader that comes while it stands costs no request, whether others
     /// read or not, and readers of other processes do not disturb it. A writer's arrival, in this or another process, ends
@@ -120,8 +137,10 @@ impl InterProcessReadWriteLock {
 
     /// Another lock object, with these settings but for this change.
     fn rebuilt(&self, change: impl Fn(&mut LockInternals), caching: Option<Caching>) -> InterProcessReadWriteLock {
-        let configured = |half: &InterProcessMutex| InterProcessMutex::of(half.internals().configured(&change));
-        InterProcessReadWriteLock::of(configured(&self.read.mutex), configured(&self.write.mutex), caching)
+        let InterProcessUpgradableLock { mutex, upgrade } = &self.upgradable;
+        let parts = [&self.read.mutex, &self.write.mutex, mutex, upgrade];
+        let configured = |part: &InterProcessMutex| InterProcessMutex::of(part.internals().configured(&change));
+        InterProcessReadWriteLock::of(parts.map(configured), caching)
     }
 
     /// How many threads of this process wait, in this object and [with
@@ -144,9 +163,21 @@ impl InterProcessReadWriteLock {
     pub fn write_lock(&self) -> &InterProcessWriteLock {
         &self.write
     }
+
+    /// The lock that one holder at a time has beside readers, and that can become the write lock. A clone of it is the same
+    /// lock, too.
+    #[must_use]
+    pub fn upgradable_lock(&self) -> &InterProcessUpgradableLock {
+        &self.upgradable
+    }
 }
 
-listening_methods! { InterProcessReadWriteLock, |lock| [lock.read.mutex.parts().0, lock.write.mutex.parts().0] }
+listening_methods! { InterProcessReadWriteLock, |lock| [
+    lock.read.mutex.parts().0,
+    lock.write.mutex.parts().0,
+    lock.upgradable.mutex.parts().0,
+    lock.upgradable.upgrade.parts().0,
+] }
 
 /// One of both locks: a mutex does its work. The attributes are those of the type and of `acquire`.
 macro_rules! half {
@@ -266,4 +297,135 @@ half! {
     /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire).
     /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) for a thread that holds the read lock, or a lock on this
     /// path through another object of this client: it would wait for itself.
+}
+
+/// The lock that one holder at a time has beside readers, and that can become the write lock: for who reads and then may have
+/// to write. Two that hold the read lock and want to write would wait for each other; of this lock there is only one holder.
+///
+/// It waits for every writer and for every other upgradable lock in front of it, but for no reader. Readers of this crate go
+/// past it; Curator's, and those of a driver of your own, take it for a writer, and wait until it is released.
+///
+/// # Upgrade
+/// [`upgrade`](InterProcessUpgradableLock::upgrade) makes the holder the writer: it waits for the readers that hold, keeps
+/// those that come from now on waiting, and lets no writer in between. The guard that it returns is a hold of its own. Its release,
+/// or its drop, ends the upgrade and not the upgradable lock, and costs no wait: readers go on beside that, and the next upgrade
+/// may follow.
+/// An upgrade whose time is up leaves the upgradable lock as it was. The release of the upgradable lock ends its upgrade with it.
+///
+/// The upgrade holds by both znodes: it is [`Lost`](crate::HoldState::Lost) with either, and the upgradable lock only with its
+/// own.
+///
+/// A thread that holds this lock can acquire the read lock at once, and keep it when it releases this one: no writer comes in
+/// between. For the write lock it would wait for itself: [`Error::WouldDeadlock`].
+///
+/// # When the connection goes
+/// As with [`InterProcessMutex`](crate::InterProcessMutex); an upgrade keeps its place as well. With the session all of it is lost:
+/// an upgrade that waits fails with [`Error::LockLost`], and does not queue again.
+///
+/// ```
+/// # curator_locks::docs::example(|client| {
+/// use std::time::Duration;
+/// use curator_locks::InterProcessReadWriteLock;
+///
+/// let lock = InterProcessReadWriteLock::new(&client, "/locks/catalogue")?;
+/// let upgradable = lock.upgradable_lock();
+/// let held = upgradable.lock()?; // alone among its kind, beside readers
+/// // ... read, and find that there is something to write ...
+/// if let Some(writing) = upgradable.upgrade_timeout(Duration::from_secs(5))? {
+///     assert!(upgradable.is_upgraded() && writing.fencing_token() > held.fencing_token());
+///     writing.release()?; // beside readers again
+/// }
+/// let writing = upgradable.upgrade()?; // waits as long as it takes
+/// writing.release()?;
+/// held.release()?;
+/// # Ok(()) });
+/// ```
+#[derive(Clone)]
+pub struct InterProcessUpgradableLock {
+    mutex: InterProcessMutex,
+    upgrade: InterProcessMutex,
+}
+
+mutex_lock_methods! { InterProcessUpgradableLock,
+    /// Acquires the lock, waiting as long as it takes, also
+    /// [when the connection goes](InterProcessUpgradableLock#when-the-connection-goes). If this thread holds it already, only
+    /// its hold count grows, without a request.
+    ///
+    /// # Errors
+    /// As [`InterProcessLock::acquire`](crate::InterProcessLock::acquire).
+    /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) for a thread that holds the write lock, or a mutex, a write lock or
+    /// an upgradable lock on this path through another object of this client: it would wait for itself. If it holds a read
+    /// lock and a writer queues in between, it waits and logs a warning, as that writer may give up.
+}
+
+impl InterProcessUpgradableLock {
+    /// Makes the calling thread, which holds this lock, the writer: waits for the readers that hold, as long as it takes. The
+    /// guard is a hold of its own, and its release ends the upgrade. A thread that has upgraded already gets another guard of
+    /// the same upgrade, without a request.
+    ///
+    /// # Errors
+    /// [`Error::NotOwner`](crate::Error::NotOwner) for a thread that does not hold this lock through this object;
+    /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) for one that holds the read lock from before it held this one, or
+    /// through another object: it would wait for itself; [`Error::LockLost`](crate::Error::LockLost) if this lock was lost.
+    /// Otherwise as [`InterProcessLock::acquire`](crate::InterProcessLock::acquire). The upgradable lock stays held, unless it is
+    /// what was lost.
+    pub fn upgrade(&self) -> Result<LockGuard> {
+        self.upgrade.lock()
+    }
+
+    /// As [`upgrade`](InterProcessUpgradableLock::upgrade), unless the time is up first: then `None`, readers come in again, and
+    /// this lock stays held. Zero means not to wait for readers.
+    ///
+    /// # Errors
+    /// As [`upgrade`](InterProcessUpgradableLock::upgrade), and as
+    /// [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
+    #[must_use = "the upgrade ends at once if the guard is not kept, as by `let _ =`, and there is none if the time was up"]
+    pub fn upgrade_timeout(&self, timeout: Duration) -> Result<Option<LockGuard>> {
+        self.upgrade.lock_timeout(timeout)
+    }
+
+    /// As [`upgrade`](InterProcessUpgradableLock::upgrade), if no reader holds right now. Blocks for its own requests, at most
+    /// the client's connection timeout.
+    ///
+    /// # Errors
+    /// As [`upgrade_timeout`](InterProcessUpgradableLock::upgrade_timeout).
+    #[must_use = "the upgrade ends at once if the guard is not kept, as by `let _ =`, and there is none if readers hold"]
+    pub fn try_upgrade(&self) -> Result<Option<LockGuard>> {
+        self.upgrade.try_lock()
+    }
+
+    /// As [`upgrade`](InterProcessUpgradableLock::upgrade), with a timeout, a cancel token, both or neither. `None`: the time was
+    /// up first.
+    ///
+    /// # Errors
+    /// As [`upgrade`](InterProcessUpgradableLock::upgrade), [`Error::Cancelled`](crate::Error::Cancelled), and
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for [`hold_at_least`](AcquireOptions::hold_at_least), which would
+    /// have to keep two znodes, and for [`max_queue`](AcquireOptions::max_queue), as an upgrade does not queue.
+    #[must_use = "the upgrade ends at once if the guard is not kept, as by `let _ =`, and there is none if the time was up"]
+    pub fn upgrade_with(&self, options: &AcquireOptions) -> Result<Option<LockGuard>> {
+        self.upgrade.lock_with(options)
+    }
+
+    /// Whether the calling thread has upgraded its hold of this lock.
+    #[must_use]
+    pub fn is_upgraded(&self) -> bool {
+        self.upgrade.is_owned_by_current_thread()
+    }
+
+    /// The paths of all contenders for an upgradable lock, in the order of the queue. To the write lock they are writers, as they
+    /// are to Curator.
+    ///
+    /// # Errors
+    /// As [every operation on a znode](crate::operations#errors).
+    pub fn participant_nodes(&self) -> Result<Vec<String>> {
+        let mut nodes = self.mutex.participant_nodes()?;
+        nodes.retain(|path| Mark::of(name_of(path)).has(Mark::UPGRADABLE));
+        Ok(nodes)
+    }
+
+    /// The lock's internals: its directory and its driver.
+    #[must_use]
+    pub fn internals(&self) -> &LockInternals {
+        self.mutex.internals()
+    }
 }

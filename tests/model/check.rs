@@ -1,6 +1,9 @@
 //! What has to be true, whatever happens.
 
-use curator_locks::unversioned::{Request, contender::Node};
+use curator_locks::unversioned::{
+    Request,
+    contender::{Mark, Node},
+};
 
 use super::{
     rules::{Class, Lock, Rules},
@@ -39,11 +42,19 @@ impl World {
     fn is_rightful(&self, rules: &Rules, directory: usize, name: &str) -> bool {
         let is_reader = |name: &str| name.contains("__READ__");
         let limit = rules.locks.iter().filter(|lock| number_of(&lock.spec.directory) == directory).map(Lock::limit);
-        let own = sequence_of(name);
+        let (own, mark) = (sequence_of(name), Mark::of(name));
+        let goes_past =
+            |other: &str| is_reader(other) || mark.has(Mark::PASSES) && Mark::of(other).has(Mark::UPGRADABLE);
+        let is_beside = |other: &str| {
+            is_reader(name) && goes_past(other)
+                || mark.has(Mark::UPGRADABLE) && is_reader(other)
+                // It is in front of all who wait for what it rests on.
+                || mark.has(Mark::UPGRADE)
+        };
         let znodes = self.server.tree.directory(directory).map_or(&[][..], |directory| &directory.znodes[..]);
         let in_front = znodes
             .iter()
-            .filter(|znode| sequence_of(&znode.name) < own && !(is_reader(name) && is_reader(&znode.name)));
+            .filter(|znode| sequence_of(&znode.name) < own && !is_beside(&znode.name));
         in_front.count() < limit.max().unwrap_or(1)
     }
 
@@ -67,7 +78,7 @@ impl World {
         }
         let leases = holders.iter().filter_map(|(_, hold)| match rules.locks[hold.lock].class {
             Class::Lease(limit) => Some((limit, hold.nodes.len())),
-            Class::Alone | Class::Shared => None,
+            Class::Alone | Class::Shared | Class::Upgradable => None,
         });
         let (limit, count) = leases.fold((usize::MAX, 0), |(_, all), (limit, count)| (limit, all + count));
         if count > limit { Err(format!("{count} hold {limit} leases")) } else { Ok(()) }
@@ -80,16 +91,19 @@ impl World {
     }
 
     fn is_forgiven(&self, hold: &Hold) -> bool {
-        hold.nodes.iter().any(|node| self.forgiven.contains(&node.czxid))
+        let of_hold = hold.nodes.iter().map(|node| node.czxid).chain(hold.rests_on.map(|(_, czxid)| czxid));
+        of_hold.into_iter().any(|czxid| self.forgiven.contains(&czxid))
     }
 
     /// An acquire returns with the lock.
     pub fn returned(&mut self, rules: &Rules, t: usize, lock: usize) -> Result<(), String> {
         self.check(rules, Some((t, lock)))?;
         let Some(hold) = self.threads[t].holds.iter().find(|hold| hold.lock == lock) else { return Ok(()) };
+        let base = hold.rests_on.and_then(|(base, _)| self.threads[t].hold_of(base));
+        let is_lost = hold.is_lost || base.is_some_and(|base| base.is_lost);
         // That may be where nobody could make sure for a whole session timeout.
         if rules.omitted.is_none()
-            && !hold.is_lost
+            && !is_lost
             && !self.is_certain(t, hold)
             && self.clients[self.threads[t].client].clock == hold.since
         {
@@ -104,18 +118,27 @@ impl World {
             return Err(format!("{} returns without {}, which is gone", letter_of(t), node.name));
         }
         self.check_queue(rules, t, hold)?;
+        let is_forgiven = self.is_forgiven(hold);
         let directory = number_of(&rules.locks[lock].spec.directory);
-        let (any, alone) = self.tokens[directory];
+        let (any, alone, upgradable) = &mut self.tokens[directory];
         let is_old = match rules.locks[lock].class {
-            Class::Alone => hold.token <= any,
-            Class::Shared => hold.token < alone,
+            Class::Alone => hold.token <= *any,
+            Class::Shared => hold.token < *alone,
+            Class::Upgradable => hold.token <= *alone || hold.token <= *upgradable,
             Class::Lease(_) => false,
         };
-        if is_old && !self.is_forgiven(hold) {
-            return Err(format!("the token {} of {} is no greater than one before", hold.token, letter_of(t)));
+        if !rules.locks[lock].has_token {
+            return Ok(());
         }
-        let alone = if hold.is_alone(rules) { hold.token.max(alone) } else { alone };
-        self.tokens[directory] = (hold.token.max(any), alone);
+        if is_old && !is_forgiven {
+            return Err(format!("the token {:?} of {} is no greater than one before", hold.token, letter_of(t)));
+        }
+        *any = hold.token.max(*any);
+        match rules.locks[lock].class {
+            Class::Alone => *alone = hold.token.max(*alone),
+            Class::Upgradable => *upgradable = hold.token.max(*upgradable),
+            Class::Shared | Class::Lease(_) => {}
+        }
         Ok(())
     }
 
@@ -149,7 +172,10 @@ impl World {
 
 fn excludes(rules: &Rules, (one, hold): (usize, &Hold), (other, held): (usize, &Hold)) -> bool {
     let directory = |hold: &Hold| number_of(&rules.locks[hold.lock].spec.directory);
-    one != other && directory(hold) == directory(held) && (hold.is_alone(rules) || held.is_alone(rules))
+    let is_upgradable = |hold: &Hold| rules.locks[hold.lock].class == Class::Upgradable;
+    let are_upgradable = is_upgradable(hold) && is_upgradable(held);
+    let is_alone = hold.is_alone(rules) || held.is_alone(rules);
+    one != other && directory(hold) == directory(held) && (is_alone || are_upgradable)
 }
 
 fn shown((t, hold): (usize, &Hold)) -> String {

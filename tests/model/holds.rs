@@ -18,7 +18,9 @@ use super::{
 
 impl World {
     pub fn register(&mut self, rules: &Rules, t: usize, number: usize, lock: &Lock) {
-        let writer = lock.downgrades.and_then(|writer| self.threads[t].hold_of(writer)).map(|writer| writer.token);
+        let of = |lock: Option<usize>| lock.and_then(|writer| self.threads[t].hold_of(writer));
+        let writer = of(lock.downgrades).map(|writer| writer.last_token);
+        let base = of(lock.upgrades).and_then(|base| Some((base.lock, base.nodes.last()?.czxid)));
         let thread = &mut *self.threads[t];
         let client = &mut *self.clients[thread.client];
         let Some(contender) = &thread.contender else { return };
@@ -33,9 +35,22 @@ impl World {
             }
         }
         let (session, seen_over) = (thread.session, contender.seen_over);
-        let (token, since) = (writer.unwrap_or(czxid), client.clock);
+        let (token, since) = (writer.or(contender.token).unwrap_or((czxid, 0)), client.clock);
         let (is_lost, is_returned) = (false, false);
-        thread.holds.push(Hold { lock: number, nodes, session, token, seen_over, is_lost, is_returned, since });
+        let (last_token, rests_on) = (token, base);
+        let hold = Hold {
+            lock: number,
+            nodes,
+            session,
+            token,
+            last_token,
+            rests_on,
+            seen_over,
+            is_lost,
+            is_returned,
+            since,
+        };
+        thread.holds.push(hold);
         // The head of the other queue is for whoever waits next.
         let place = thread.holds.iter().position(|hold| Some(hold.lock) == lock.bar);
         if let Some(place) = place.map(|place| thread.holds.remove(place)).filter(|place| !place.is_lost) {
@@ -54,16 +69,25 @@ impl World {
     }
 
     pub fn release(&mut self, rules: &Rules, t: usize, place: usize, notes: &mut Notes) {
-        let hold = self.threads[t].holds.remove(place);
+        let is_over = self.is_over(t, &self.threads[t].holds[place]);
+        let mut hold = self.threads[t].holds.remove(place);
         notes.add(|| format!("{}: gives back {}", letter_of(t), hold.names()));
         let lock = &rules.locks[hold.lock];
-        let is_over = self.is_over(t, &hold);
         let thread = &mut *self.threads[t];
         let client = &mut *self.clients[thread.client];
         unwatch_hold(client, t, &hold);
+        // An upgrade goes with what it rests on, and before it.
+        let is_upgrade = |other: &mut Hold| other.rests_on.is_some_and(|(base, _)| base == hold.lock);
+        let upgrades: Vec<Hold> = thread.holds.extract_if(.., is_upgrade).collect();
+        upgrades.iter().for_each(|upgrade| unwatch_hold(client, t, upgrade));
+        let of_upgrades = upgrades.into_iter().flat_map(|upgrade| upgrade.nodes);
         if is_over {
+            // A lost upgrade may still stand.
+            let nodes = of_upgrades.chain(hold.nodes.drain(..).filter(|_| hold.rests_on.is_some()));
+            clean_up(client, hold.session, lock, nodes.map(Leftover::Node).collect());
             return;
         }
+        hold.nodes = of_upgrades.chain(hold.nodes).collect();
         let path = |node: &Node| format!("{}/{}", lock.spec.directory, node.name);
         let requests = hold.nodes.iter().map(|node| (Request::Delete { path: path(node), version: -1 }, None));
         thread.owed = Owed::Release;

@@ -42,8 +42,9 @@ use crate::{
     explore::explore,
     rules::{Fault, Lock, Rules},
     scenarios::{
-        beside_read_write, classical, many_leases, mutex, mutex_in_one_process, mutex_that_lists_later,
-        mutex_that_watches_all, read_write, semaphore, tried, unfair, without,
+        CURATORS_READ, PASSING, UPGRADE, UPGRADE_AND_READ, WRITE, beside_read_write, classical, many_leases, mutex,
+        mutex_in_one_process, mutex_that_lists_later, mutex_that_watches_all, read_write, semaphore, tried, unfair,
+        upgradable, upgrade_behind_one_that_gives_up, without,
     },
 };
 use curator_locks::unversioned::contender::Condition;
@@ -127,6 +128,22 @@ mod slow {
     }
 
     #[test]
+    fn every_schedule_keeps_the_rules_of_an_upgradable_lock() {
+        explored("upgrade, alone", 2, upgradable(&[&UPGRADE], &[]));
+        explored("upgrade and going on as a reader, alone", 2, upgradable(&[&UPGRADE_AND_READ], &[]));
+        explored("upgrade and a reader", 2, upgradable(&[&UPGRADE], &[PASSING]));
+        explored("upgrade and a writer", 2, upgradable(&[&UPGRADE_AND_READ], &[WRITE]));
+        explored("upgrade and Curator's reader", 2, upgradable(&[&UPGRADE_AND_READ], &[CURATORS_READ]));
+        explored("two upgrades", 2, upgradable(&[&UPGRADE, &UPGRADE_AND_READ], &[]));
+        explored("two upgrades and a reader", 1, upgradable(&[&UPGRADE, &UPGRADE], &[PASSING]));
+        explored("two upgrades and a writer", 1, upgradable(&[&UPGRADE, &UPGRADE], &[WRITE]));
+        explored("upgrade, a reader and a writer", 1, upgradable(&[&UPGRADE], &[PASSING, WRITE]));
+        explored("upgrade beside Curator's", 1, upgradable(&[&UPGRADE_AND_READ], &[CURATORS_READ, WRITE]));
+        explored("upgrade, both readers", 1, upgradable(&[&UPGRADE], &[PASSING, CURATORS_READ]));
+        explored("upgrade behind one that gives up", 3, upgrade_behind_one_that_gives_up());
+    }
+
+    #[test]
     fn every_schedule_keeps_the_rules_of_a_semaphore() {
         explored("semaphore, 1 lease of 2", 1, semaphore(2, 1));
         explored("semaphore, 1 lease of 2", 2, semaphore(2, 1));
@@ -157,6 +174,7 @@ mod slow {
             (Condition::LastLook, "mutex"),
             (Condition::ValidUntil, "mutex"),
             (Condition::EmptyDirectory, "unfair mutex"),
+            (Condition::NoUpgrade, "upgradable lock, a writer that gives up, and a reader"),
         ];
         for (condition, kind) in conditions {
             let explored = explore(&without(condition), 3_000_000);

@@ -2,7 +2,7 @@
 
 use super::{
     rules::{ALL_FAULTS, Fault, Lock, Op, Rules},
-    scenarios::{DOWNGRADE, lease, rules},
+    scenarios::{DOWNGRADE, PASSING, UPGRADE, UPGRADE_AND_READ, lease, rules, upgradable_locks},
     world::{Action, Notes, World},
 };
 
@@ -79,7 +79,7 @@ pub fn replay(seed: u64) -> (String, String) {
 
 /// Some locks in one directory, and who acquires which of them.
 fn mixed(chance: &mut Chance) -> Rules {
-    let (locks, programs): (Vec<Lock>, Vec<Vec<Op>>) = match chance.below(5) {
+    let (locks, programs): (Vec<Lock>, Vec<Vec<Op>>) = match chance.below(6) {
         0 | 1 => {
             let kinds = vec![
                 Lock::write(),
@@ -103,6 +103,14 @@ fn mixed(chance: &mut Chance) -> Rules {
             (locks, vec![lease(0, 2).to_vec(), lease(3, 4).to_vec()])
         }
         3 => (vec![Lock::unfair(), Lock::unfair().trying()], vec![once(0), once(0), once(0), once(1)]),
+        4 => {
+            let (mutex, polls) = (Lock::mutex(), Lock::passing().polling());
+            let locks = [upgradable_locks(), vec![mutex, polls, Lock::write().trying()]].concat();
+            let mut programs = vec![UPGRADE.to_vec(), UPGRADE_AND_READ.to_vec()];
+            programs.extend((3..locks.len()).map(once));
+            programs.push(once(PASSING));
+            (locks, programs)
+        }
         _ => (vec![Lock::classical()], vec![once(0)]),
     };
     let count = chance.one_of(&THREADS).unwrap_or(2);

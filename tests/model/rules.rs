@@ -1,18 +1,21 @@
 //! What one scenario is made of. It never changes, so it is no part of a state.
 
 use curator_locks::{
-    CreateMode, LockInternalsDriver, ReadLockDriver, StandardLockInternalsDriver, WaitStrategy, WriteLockDriver,
-    unversioned::contender::{Condition, Spec, ZNodeNameDriver},
+    CreateMode, Decision, LockInternalsDriver, ReadLockDriver, StandardLockInternalsDriver, WaitStrategy,
+    WriteLockDriver,
+    unversioned::contender::{Condition, Mark, Spec, UpgradableLockDriver, ZNodeNameDriver},
 };
 use std::{sync::Arc, time::Duration};
 
-use super::server::DIRECTORIES;
+use super::{check::sequence_of, server::DIRECTORIES};
 
 /// Who may hold a lock beside whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     Alone,
     Shared,
+    /// Beside what is shared, but one at a time.
+    Upgradable,
     /// So many at a time.
     Lease(usize),
 }
@@ -26,6 +29,10 @@ pub struct Lock {
     pub has_session_in_name: bool,
     /// The lock whose place this one takes.
     pub downgrades: Option<usize>,
+    /// The lock that this one makes a writer of.
+    pub upgrades: Option<usize>,
+    /// Whether it has fencing tokens: Curator's has none.
+    pub has_token: bool,
     /// The lock that has to be held while waiting for this one.
     pub bar: Option<usize>,
     /// It creates without a list, and lists in a second step: the clean-up is searching its directory.
@@ -135,6 +142,8 @@ impl Lock {
             data: Vec::new(),
             waits: Some(WaitStrategy::WatchPredecessor),
             looks_first: false,
+            mark: Mark::NONE,
+            is_passed: false,
             must_be_empty: None,
             companion: None,
             holds_queue_head: false,
@@ -142,7 +151,9 @@ impl Lock {
             counts: false,
             max_ahead: None,
         };
-        Lock { spec, class, has_session_in_name: false, downgrades: None, bar: None, lists_later: false }
+        let (downgrades, upgrades, bar) = (None, None, None);
+        let (has_session_in_name, has_token, lists_later) = (false, true, false);
+        Lock { spec, class, has_session_in_name, downgrades, upgrades, has_token, bar, lists_later }
     }
 
     pub fn mutex() -> Lock {
@@ -161,6 +172,30 @@ impl Lock {
         let mut lock = Lock::read();
         lock.spec.mode = CreateMode::Ephemeral;
         lock.downgrades = Some(writer);
+        lock
+    }
+
+    /// A reader that goes past upgradable locks, as all of this crate do.
+    pub fn passing() -> Lock {
+        let mut lock = Lock::read();
+        lock.spec.mark = Mark::PASSES;
+        lock
+    }
+
+    /// Curator's reader. Its writer is as ours.
+    pub fn curators_read() -> Lock {
+        Lock { has_token: false, ..Lock::new(CuratorsReadDriver, Class::Shared) }
+    }
+
+    pub fn upgradable() -> Lock {
+        let mut lock = Lock::new(UpgradableLockDriver, Class::Upgradable);
+        (lock.spec.mark, lock.spec.is_passed) = (Mark::UPGRADABLE, true);
+        lock
+    }
+
+    pub fn upgrade(upgradable: usize) -> Lock {
+        let mut lock = Lock { upgrades: Some(upgradable), ..Lock::write() };
+        (lock.spec.mark, lock.spec.is_passed) = (Mark::UPGRADE, true);
         lock
     }
 
@@ -232,7 +267,31 @@ impl Lock {
     pub fn limit(&self) -> usize {
         match self.class {
             Class::Lease(limit) => limit,
-            Class::Alone | Class::Shared => 1,
+            Class::Alone | Class::Shared | Class::Upgradable => 1,
         }
+    }
+}
+
+/// The predicate of Curator's read lock: in front of the first writer, which it watches otherwise.
+#[derive(Debug)]
+struct CuratorsReadDriver;
+
+impl LockInternalsDriver for CuratorsReadDriver {
+    fn decide(&self, children: &[String], own: &str, _max_leases: usize) -> Decision {
+        let mut sorted: Vec<&String> = children.iter().collect();
+        sorted.sort_by_key(|name| sequence_of(name));
+        let place = sorted.iter().position(|name| *name == own);
+        let writer = sorted.iter().position(|name| name.contains("__WRIT__"));
+        match (place, writer) {
+            (None, _) => Decision::Missing,
+            (Some(place), Some(writer)) if writer < place => {
+                Decision::Wait { watch: sorted[writer].clone(), first: writer == 0 }
+            }
+            _ => Decision::Granted,
+        }
+    }
+
+    fn lock_name(&self) -> &str {
+        "__READ__"
     }
 }

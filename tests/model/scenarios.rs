@@ -1,6 +1,6 @@
 //! What is explored.
 
-use curator_locks::unversioned::contender::Condition;
+use curator_locks::{CreateMode, unversioned::contender::Condition};
 
 use super::rules::{ALL_FAULTS, Fault, Lock, Op, Rules};
 
@@ -27,6 +27,13 @@ pub fn lease(at_once: usize, in_queue: usize) -> [Op; 12] {
         Op::End,
     ]
 }
+
+/// Of one that upgrades and goes on as it was; both locks come first.
+pub const UPGRADE: [Op; 4] = [Op::Acquire(0), Op::Acquire(1), Op::Release(1), Op::Release(0)];
+
+/// Of one that upgrades, reads as well, and goes on as a reader: the end of the upgradable lock is that of the upgrade.
+pub const UPGRADE_AND_READ: [Op; 5] =
+    [Op::Acquire(0), Op::Acquire(1), Op::Acquire(2), Op::Release(0), Op::Release(2)];
 
 pub fn rules(locks: Vec<Lock>, threads: Vec<(usize, Vec<Op>)>) -> Rules {
     let kinds = ALL_FAULTS.to_vec();
@@ -100,6 +107,31 @@ pub fn beside_read_write(mutexes: usize, readers: usize) -> Rules {
     rules(locks, programs.into_iter().enumerate().collect())
 }
 
+/// An upgradable lock, its upgrade, its holder as a reader, a reader that goes past, a writer, and Curator's reader.
+pub fn upgradable_locks() -> Vec<Lock> {
+    let reads_on = Lock { downgrades: Some(0), ..Lock::passing() };
+    let mut locks = vec![Lock::upgradable(), Lock::upgrade(0), reads_on];
+    locks[2].spec.mode = CreateMode::Ephemeral;
+    locks.extend([Lock::passing(), Lock::write(), Lock::curators_read()]);
+    locks
+}
+
+pub const PASSING: usize = 3;
+pub const WRITE: usize = 4;
+pub const CURATORS_READ: usize = 5;
+
+/// Those that upgrade, each in its way, and others of these kinds.
+pub fn upgradable(programs: &[&[Op]], others: &[usize]) -> Rules {
+    let others = others.iter().map(|lock| vec![Op::Acquire(*lock), Op::Release(*lock)]);
+    let programs = programs.iter().map(|program| program.to_vec()).chain(others);
+    rules(upgradable_locks(), programs.enumerate().collect())
+}
+
+/// One whose time is up while it waits in between, in front of a reader.
+pub fn upgrade_behind_one_that_gives_up() -> Rules {
+    Rules { kinds: vec![Fault::TimeUp], ..upgradable(&[&UPGRADE], &[WRITE, PASSING]) }
+}
+
 pub fn semaphore(threads: usize, limit: usize) -> Rules {
     let locks = vec![Lock::lease_at_once(limit), Lock::place(), Lock::lease(limit, Some(1))];
     alike(threads, locks, &lease(0, 2))
@@ -129,6 +161,7 @@ pub fn without(condition: Condition) -> Rules {
         Condition::Kind => (beside_read_write(1, 0), Vec::new(), 0),
         Condition::LastLook | Condition::ValidUntil => (mutex(2), vec![Fault::Pause], 1),
         Condition::EmptyDirectory => (unfair(2), Vec::new(), 0),
+        Condition::NoUpgrade => (upgrade_behind_one_that_gives_up(), vec![Fault::TimeUp], 1),
     };
     // The one in the middle is enough.
     rules.target = matches!(condition, Condition::Connection | Condition::OwnWatch).then_some(1);

@@ -7,7 +7,7 @@ use super::{
     rules::{Fault, Rules},
     server::{Change, Server, changes_nothing},
     shared::Shared,
-    thread::{Hold, Owed, Thread},
+    thread::{Hold, Owed, Thread, Token},
 };
 
 #[derive(Debug, Clone, Hash)]
@@ -21,8 +21,8 @@ pub struct World {
     pub rightful: Vec<i64>,
     /// Those of them that an administrator deleted: their owners may well believe that they hold, until they look.
     pub forgiven: Vec<i64>,
-    /// The highest token of a grant so far, by directory: of any, and of one that excludes all others.
-    pub tokens: [(i64, i64); 2],
+    /// The highest token of a grant so far, by directory: of any, of one that excludes all others, and of an upgradable one.
+    pub tokens: [(Token, Token, Token); 2],
 }
 
 /// What happens. The numbers are those of a thread, a client, or a directory and a znode.
@@ -78,7 +78,7 @@ impl World {
             faults: rules.faults,
             rightful: Vec::new(),
             forgiven: Vec::new(),
-            tokens: [(0, 0); 2],
+            tokens: Default::default(),
         }
     }
 
@@ -119,7 +119,7 @@ impl World {
     /// registry sets one a moment later, and the answer tells.
     fn is_missed(&self, rules: &Rules, c: usize, hold: &Hold) -> bool {
         let client = &self.clients[c];
-        let is_place = rules.locks.iter().any(|lock| lock.bar == Some(hold.lock));
+        let is_place = rules.locks.iter().any(|lock| lock.bar.or(lock.upgrades) == Some(hold.lock));
         let Some(node) =
             hold.nodes.last().filter(|node| is_place && !client.sees(&self.server.tree).stands(node.czxid))
         else {

@@ -22,6 +22,8 @@ pub(crate) enum HoldKind {
     Mutex,
     /// It keeps writers out: any number of threads hold it together.
     Read,
+    /// It keeps all out but readers: one thread holds it.
+    Upgradable,
     /// It keeps all others out: one thread holds it alone.
     Write,
     /// A driver from outside decides which holders it keeps out.
@@ -37,6 +39,7 @@ impl HoldKind {
         match self {
             HoldKind::Mutex => "mutex",
             HoldKind::Read => "read lock",
+            HoldKind::Upgradable => "upgradable lock",
             HoldKind::Write => "write lock",
             HoldKind::Custom => "lock",
             HoldKind::Unfair => "unfair mutex",

@@ -70,7 +70,8 @@ impl HeldNodes {
         watch: Option<Watch>,
     ) -> Arc<HeldNode> {
         let (has_waited, waited_for) = (false, None);
-        let znode = Znode { path, czxid, token: czxid, grant: 0, has_waited, waited_for, is_queue: false };
+        let (is_queue, rests_on) = (false, None);
+        let znode = Znode { path, czxid, token: czxid, grant: 0, has_waited, waited_for, is_queue, rests_on };
         self.add_znode(znode, session, connection, watch, None)
     }
 

@@ -10,7 +10,7 @@ use crate::{
     framework::{
         cleanup::jobs::Job,
         client::{call::Call, core::CuratorFramework},
-        znodes::create::protection,
+        znodes::create::{Mark, protection},
     },
     proto::{
         request::Request,
@@ -189,7 +189,7 @@ impl Creation<'_> {
             // A znode of an earlier session must not be found: it is about to vanish with that session (CURATOR-498).
             self.clear_doubt();
         }
-        let prefix = protection(false);
+        let prefix = protection(Mark::NONE);
         let create = self.request(&prefix);
         self.doubt = Some((session.clone(), prefix));
         let reply = self.call.reply_or_doubt(submit_one(session, create));

@@ -22,26 +22,64 @@ use crate::{
 const PROTECTION: &str = "_c_";
 /// The position of the version in a uuid's text.
 const VERSION_AT: usize = 14;
-/// The text of version 8, and of the byte behind it in a name whose znode may stay while it is idle.
-const IDLE_MARK: &str = "8001";
+/// The text of version 8, and of the half byte behind it: the byte that follows is the [`Mark`].
+const MARKED: &str = "80";
 
-/// Curator's protection, in front of a lock's name. Its uuid is of version 8, which is for private use, Curator's is of
-/// version 4: so that [`is_curators`] can tell. To Curator and kazoo it is a uuid as any other.
-///
-/// `stays_idle`: its process may keep the znode between holds, which [`may_stay_idle`] tells.
-pub(crate) fn protection(stays_idle: bool) -> String {
-    let mut hyphenated = uuid::Uuid::encode_buffer();
-    let mut bytes = random::uuid().into_bytes();
-    // The rest stays random: 110 bits.
-    [bytes[6], bytes[7]] = [0, u8::from(stays_idle)];
-    let own = uuid::Builder::from_bytes(bytes).with_version(uuid::Version::Custom).into_uuid();
-    [PROTECTION, own.hyphenated().encode_lower(&mut hyphenated), "-"].concat()
+/// What a name tells this crate's contenders of its znode, beside the lock name: a byte of its uuid. To Curator and kazoo it is
+/// part of a uuid as any other, which they leave out when they sort.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[allow(unreachable_pub, reason = "the model check reaches it through a hidden door of the feature `testing`")]
+pub struct Mark(u8);
+
+#[allow(unreachable_pub, reason = "as above")]
+impl Mark {
+    /// A znode without a mark, as those of Curator and kazoo are.
+    pub const NONE: Mark = Mark(0);
+    /// Its process may keep it between holds, so it may be idle.
+    pub const IDLE: Mark = Mark(1);
+    /// A reader that goes past upgradable znodes.
+    pub const PASSES: Mark = Mark(2);
+    /// A writer to others; readers that go past it hold beside it.
+    pub const UPGRADABLE: Mark = Mark(4);
+    /// The writer that an upgradable one becomes: nobody goes past it.
+    pub const UPGRADE: Mark = Mark(8);
+
+    /// The mark in a name; none in a name of others.
+    pub fn of(name: &str) -> Mark {
+        let uuid = name.strip_prefix(PROTECTION).and_then(|uuid| uuid.get(VERSION_AT..VERSION_AT + 4));
+        let digits = uuid.and_then(|text| text.strip_prefix(MARKED)).filter(|text| !text.starts_with('+'));
+        Mark(digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).unwrap_or_default())
+    }
+
+    /// Whether this mark has all of the other one.
+    pub fn has(self, other: Mark) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Both marks.
+    #[must_use]
+    pub fn and(self, other: Mark) -> Mark {
+        Mark(self.0 | other.0)
+    }
+
+    /// A protection with this mark that is not unique: of znodes that nobody creates.
+    pub fn sample(self) -> String {
+        protection_of([0; 16], self)
+    }
 }
 
-/// Whether a name says that its process keeps the znode between holds, so that it may be idle.
-pub(crate) fn may_stay_idle(name: &str) -> bool {
-    let mark = name.strip_prefix(PROTECTION).and_then(|uuid| uuid.get(VERSION_AT..)?.get(..IDLE_MARK.len()));
-    mark == Some(IDLE_MARK)
+/// Curator's protection, in front of a lock's name. Its uuid is of version 8, which is for private use, Curator's is of
+/// version 4: so that [`is_curators`] can tell.
+pub(crate) fn protection(mark: Mark) -> String {
+    protection_of(random::uuid().into_bytes(), mark)
+}
+
+fn protection_of(mut bytes: [u8; 16], mark: Mark) -> String {
+    let mut hyphenated = uuid::Uuid::encode_buffer();
+    // The rest stays as it is: 110 bits.
+    [bytes[6], bytes[7]] = [0, mark.0];
+    let own = uuid::Builder::from_bytes(bytes).with_version(uuid::Version::Custom).into_uuid();
+    [PROTECTION, own.hyphenated().encode_lower(&mut hyphenated), "-"].concat()
 }
 
 /// Whether Curator itself has given a znode its protected name.

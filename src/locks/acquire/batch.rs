@@ -124,11 +124,11 @@ impl Batch {
         }
         let (mut shares, mut creates, mut lists) = (Vec::new(), Vec::new(), Vec::new());
         for lock in run {
-            let (unique, spec) = (protection(false), lock.spec(wait));
+            let (unique, spec) = (protection(lock.recipe.mark), lock.spec(wait));
             let path = lock.child(&[&unique, &*spec.name].concat());
             let acl = lock.client().leaf_acl(&path);
             creates.push(Request::Create { path: path.as_str().to_owned(), data: spec.data, acl, mode: spec.mode });
-            lists.push(Request::GetChildren { path: spec.directory, watch: false, with_stat: false });
+            lists.push(Request::GetChildren { path: spec.directory, watch: false, with_stat: spec.is_passed });
             let (lock, session) = (lock.clone(), session.clone());
             shares.push(Share { lock, session, connection, unique, path, sent: Vec::new() });
         }

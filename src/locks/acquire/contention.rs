@@ -20,7 +20,7 @@ use crate::{
             revocation::without_request,
             waited_for::WaitedFor,
         },
-        znodes::create::protection,
+        znodes::create::{Mark, protection},
     },
     locks::{
         acquire::{batch::Batch, internals::LockInternals, limit::Limit, owners::Owners, release::QueueHead},
@@ -55,6 +55,8 @@ pub(crate) struct Acquire<'a> {
     pub(crate) queue_head: Option<QueueHead<'a>>,
     /// The threads of this process that hold the lock, where it belongs to a thread.
     pub(crate) owners: Option<&'a Owners>,
+    /// An upgrade: the hold of the upgradable lock, without which it may neither wait nor hold.
+    pub(crate) rests_on: Option<Arc<HeldNode>>,
     /// The contenders whose creates went as one transaction, of which this may be one.
     pub(crate) batch: Option<&'a Batch>,
     /// The thread that queues for others, where the znode serves many threads.
@@ -235,10 +237,12 @@ impl Contention {
         let mut watch = own.map(|index| self.watches.swap_remove(index).1);
         let is_watched = watch.is_some();
         for (node, session) in self.contender.nodes.iter().zip(self.session.iter().cycle()) {
-            let (token, grant) = spec.companion.as_ref().map_or((node.czxid, 0), |of| (of.token, of.grant));
+            let of_companion = spec.companion.as_ref().filter(|of| of.stays.is_none()).map(|of| (of.token, of.grant));
+            let (token, grant) = self.contender.token.or(of_companion).unwrap_or((node.czxid, 0));
             let (path, has_waited) = (lock.child(&node.name), self.contender.has_waited);
             let (waited_for, is_queue) = (waited_for.clone(), lock.recipe.is_queue);
-            let znode = Znode { path, czxid: node.czxid, token, grant, has_waited, waited_for, is_queue };
+            let rests_on = acquire.rests_on.clone();
+            let znode = Znode { path, czxid: node.czxid, token, grant, has_waited, waited_for, is_queue, rests_on };
             let (registry, over) = (&lock.client().core.held, self.contender.seen_over);
             // Each of several holds is told of the requests for its own znode.
             let each = |one: &Arc<RevocableNode>| RevocableNode::new(one.revocation().clone());
@@ -246,7 +250,8 @@ impl Contention {
             self.held.push(registry.add_znode(znode, session.clone(), over, watch.take(), revocable));
         }
         self.remember(lock, spec);
-        let is_deleted = self.held.last().filter(|_| is_watched).is_some_and(|held| self.hand_over(held));
+        let is_lost = acquire.rests_on.as_ref().is_some_and(|other| other.lost().is_some());
+        let is_deleted = self.held.last().filter(|_| is_watched).is_some_and(|held| self.hand_over(held)) || is_lost;
         for (held, owners) in self.held.iter().zip(acquire.owners.iter().cycle()) {
             owners.entered(lock, held.clone());
         }
@@ -300,8 +305,9 @@ impl Contention {
 
     /// Takes the holds out, once the lock is granted.
     pub(super) fn take_held(&mut self) -> Vec<Arc<HeldNode>> {
-        // The last look may have gone over another connection than the first.
-        self.held.iter().for_each(|held| held.znode().seen_again(self.contender.seen_over));
+        // The last look may have gone over another connection than the first. It was at the upgradable znode as well.
+        let rests_on = self.held.iter().filter_map(|held| held.rests_on());
+        self.held.iter().chain(rests_on).for_each(|held| held.znode().seen_again(self.contender.seen_over));
         let counters = self.held.first().and_then(|held| held.counters());
         if let Some((woken, counters)) = self.woken.zip(counters) {
             counters.hand_overs.record(clock::since(woken));
@@ -376,7 +382,8 @@ impl Environment<Error> for ProcessEnvironment<'_> {
         }
         // The prefix tells other clients of which znodes they cannot know whether somebody holds by them.
         let stays_idle = self.acquire.delegate.is_some_and(Delegate::stays_idle);
-        protection(stays_idle && self.session.is_some_and(|session| session.tells_in_order()))
+        let is_kept = stays_idle && self.session.is_some_and(|session| session.tells_in_order());
+        protection(self.acquire.spec.mark.and(if is_kept { Mark::IDLE } else { Mark::NONE }))
     }
 
     fn max_leases(&self) -> usize {

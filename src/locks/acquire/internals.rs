@@ -197,6 +197,8 @@ impl LockInternals {
             data: self.data.lock().clone(),
             waits: (!wait.only_try).then_some(self.strategy),
             looks_first: wait.only_try || wait.options.max_ahead.is_some(),
+            mark: self.recipe.mark,
+            is_passed: self.recipe.is_passed,
             must_be_empty: None,
             companion: None,
             holds_queue_head: false,

@@ -41,7 +41,7 @@ use crate::{
         },
         options::{acquire::Wait, wait_strategy::WaitStrategy},
         recipe::{
-            driver::number_text,
+            driver::{UpgradeDriver, number_text},
             spec::{Companion, Do, End, Failed, Input, Reaction, Spec, WatchId},
         },
     },
@@ -69,9 +69,9 @@ pub(crate) enum Outcome {
     Granted { held: Vec<Arc<HeldNode>>, has_waited: bool },
     /// The time was up, or it would have had to wait.
     TimeUp,
-    /// The head of the wait queue was lost.
+    /// The head of the wait queue was lost, or the lock that was to be upgraded.
     QueueHeadLost,
-    /// The write lock does not stand any more.
+    /// The write lock, or the lock that was to be upgraded, does not stand any more.
     WriterGone,
 }
 
@@ -89,9 +89,9 @@ impl LockInternals {
         Ok(held.into_iter().next())
     }
 
-    /// Takes the place of a writer, in front of everybody who waits for it: with the writer's own number, so it is no
-    /// sequential znode. It does so only while the writer's hold is certain (CURATOR-621, and what it forgot: a writer that has
-    /// lost its lock must not get in front of the next one).
+    /// Takes the place of a writer, or of the holder of an upgradable lock, in front of everybody who waits for it: with the
+    /// writer's own number, so it is no sequential znode. It does so only while the writer's hold is certain (CURATOR-621, and
+    /// what it forgot: a writer that has lost its lock must not get in front of the next one).
     pub(crate) fn attempt_downgrade(
         &self,
         wait: Wait<'_>,
@@ -101,11 +101,13 @@ impl LockInternals {
         if let Some(reason) = writer.lost() {
             return Err(self.lost(reason));
         }
+        let (token, grant) = writer.last_token();
         let companion = Companion {
             name: writer.path().name().to_owned(),
+            stays: None,
             session: writer.session().id(),
-            token: writer.token(),
-            grant: writer.grant_number(),
+            token,
+            grant,
         };
         let name = format!("{}{}", self.driver().lock_name(), number_text(&companion.name));
         let spec = Spec {
@@ -127,13 +129,55 @@ impl LockInternals {
             }
         }
     }
+
+    /// Makes a writer of the holder of an upgradable lock: by a second znode, at the end of the queue, which keeps readers from going
+    /// past from here on. It waits for those that may have done so, and for the ones in front of the upgradable znode; no writer
+    /// can come in between, as all wait for that znode. Without the grant the second one goes, and the holder stays what it was.
+    pub(crate) fn attempt_upgrade(
+        &self,
+        wait: Wait<'_>,
+        owners: &Owners,
+        upgradable: Arc<HeldNode>,
+    ) -> Result<Option<Arc<HeldNode>>> {
+        if let Some(reason) = upgradable.lost() {
+            return Err(self.lost(reason));
+        }
+        let name = upgradable.path().name().to_owned();
+        let companion = Companion {
+            name: name.clone(),
+            stays: Some(upgradable.czxid()),
+            session: upgradable.session().id(),
+            token: upgradable.token(),
+            grant: upgradable.grant_number(),
+        };
+        let driver = Arc::new(UpgradeDriver { upgradable: name });
+        let spec = Spec { driver, companion: Some(companion), counts: false, max_ahead: None, ..self.spec(wait) };
+        let rests_on = Some(upgradable.clone());
+        let held = match (Acquire { owners: Some(owners), rests_on, ..Acquire::new(self, spec, wait) }).run()? {
+            Outcome::Granted { held, .. } => held.into_iter().next(),
+            Outcome::TimeUp => None,
+            Outcome::QueueHeadLost | Outcome::WriterGone => {
+                self.client().core.check_open()?;
+                if !upgradable.session().is_ended() {
+                    upgradable.lose(LostReason::NodeDeleted);
+                }
+                return Err(self.lost(upgradable.lost().unwrap_or(LostReason::SessionExpired)));
+            }
+        };
+        if let Some(held) = &held {
+            upgradable.was_upgraded(held.token(), held.grant_number());
+            self.ends_with_what_it_rests_on(held);
+        }
+        Ok(held)
+    }
 }
 
 impl<'a> Acquire<'a> {
     /// Makes an acquire with the defaults: one lease, no queue head, no owners, no batch, no delegate.
     pub(crate) fn new(lock: &'a LockInternals, spec: Spec, wait: Wait<'a>) -> Acquire<'a> {
-        let (limit, queue_head, owners, batch, delegate, on_step) = (None, None, None, None, None, None);
-        Acquire { lock, spec, wait, limit, queue_head, owners, batch, delegate, on_step }
+        let (limit, queue_head, owners, rests_on) = (None, None, None, None);
+        let (batch, delegate, on_step) = (None, None, None);
+        Acquire { lock, spec, wait, limit, queue_head, owners, rests_on, batch, delegate, on_step }
     }
 
     /// Blocks until the lock is granted, or the caller's time is up. Every other outcome takes the znodes out of the
@@ -151,9 +195,10 @@ impl<'a> Acquire<'a> {
         };
         // It listens before the first look at the limit, so that no change after that is missed.
         let _subscription = self.limit.map(|limit| limit.subscribe(|| wake(Input::Woken)));
-        let _on_loss = queue_head.as_ref().map(|head| {
+        let needed = queue_head.as_ref().map(|head| &head.held).or(self.rests_on.as_ref());
+        let _on_loss = needed.map(|held| {
             let wake = wake(Input::QueueHeadLost);
-            head.held.znode().wake_on_loss(&wake);
+            held.znode().wake_on_loss(&wake);
             wake
         });
         let (acquire, call, sent) = (&self, &call, clock::now());

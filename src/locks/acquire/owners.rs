@@ -27,6 +27,7 @@ use crate::{
         },
         holds::hold::Hold,
         options::acquire::Wait,
+        recipe::driver::number_text,
     },
     session::wait::deadline::WaitEnd,
 };
@@ -78,6 +79,8 @@ impl Owner {
 pub struct Owners {
     /// The lock, if any thread may release it.
     of_any_thread: Option<Arc<LockInternals>>,
+    /// Of an upgradable lock: its upgrade, which a thread gives back before it.
+    upgrade: Option<(Arc<LockInternals>, Arc<Owners>)>,
     owners: Mutex<Vec<Owner>>,
     /// Each guard that stands for a hold by itself has a clone.
     guards: Arc<()>,
@@ -86,7 +89,22 @@ pub struct Owners {
 impl Owners {
     /// Makes the owners of a lock that is not re-entrant, and that any thread may release.
     pub(crate) fn of_any_thread(lock: &Arc<LockInternals>) -> Arc<Owners> {
-        Arc::new(Owners { of_any_thread: Some(lock.clone()), owners: Mutex::default(), guards: Arc::default() })
+        let (owners, guards) = (Mutex::default(), Arc::default());
+        Arc::new(Owners { of_any_thread: Some(lock.clone()), upgrade: None, owners, guards })
+    }
+
+    /// Makes the owners of an upgradable lock, whose upgrade this is.
+    pub(crate) fn of_upgradable(upgrade: &Arc<LockInternals>, owners: &Arc<Owners>) -> Arc<Owners> {
+        let upgrade = Some((upgrade.clone(), owners.clone()));
+        Arc::new(Owners { of_any_thread: None, upgrade, owners: Mutex::default(), guards: Arc::default() })
+    }
+
+    /// Gives the calling thread's upgrade back, without waiting: its delete goes before that of the upgradable znode. Should it
+    /// come later, it has kept others waiting for a moment, and let nobody in.
+    fn end_upgrade(&self) {
+        if let Some((lock, owners)) = &self.upgrade {
+            while owners.abandon(lock, &[]) {}
+        }
     }
 
     /// Finds the candidate that the calling thread means: its own before others', then one that is held before one that was
@@ -197,7 +215,10 @@ impl Owners {
         drop(owners);
         match before {
             OwnerState::Unconfirmed(done) => Break(self.left(&held, lock.await_release(done))),
-            OwnerState::Holds(_) | OwnerState::Leaving => Continue(held),
+            OwnerState::Holds(_) | OwnerState::Leaving => {
+                self.end_upgrade();
+                Continue(held)
+            }
         }
     }
 
@@ -233,6 +254,7 @@ impl Owners {
         }
         let held = owners.remove(index).held;
         drop(owners);
+        self.end_upgrade();
         lock.release_in_background(&held);
         true
     }
@@ -314,6 +336,33 @@ impl LockInternals {
         }
     }
 
+    /// Attempts to upgrade the calling thread's hold of an upgradable lock. Fails with [`Error::WouldDeadlock`] if it also reads by a
+    /// znode that the upgrade would wait for: by any but the one that took the upgradable lock's place. A mere try waits for none.
+    pub(in crate::locks) fn upgrade_by_thread(
+        &self,
+        wait: Wait<'_>,
+        owners: &Owners,
+        upgradables: &Owners,
+    ) -> Result<Option<Arc<HeldNode>>> {
+        let Some(upgradable) = upgradables.current() else {
+            let detail = "the calling thread holds no upgradable lock through this object".to_owned();
+            return Err(Error::NotOwner { path: self.base_path().to_owned(), detail });
+        };
+        if wait.options.hold_at_least.is_some() || wait.options.max_ahead.is_some() {
+            let rule = "neither a least length of the hold nor a longest queue for an upgrade".to_owned();
+            return Err(Error::InvalidArgument { name: "options", value: self.base_path().to_owned(), rule });
+        }
+        let place = number_text(upgradable.path().name());
+        let is_waited_for = |hold: &Obstacle| hold.kind == HoldKind::Read && number_text(hold.node.path().name()) != place;
+        match self.thread_holds.obstacles().into_iter().find(|hold| !hold.has_ended && is_waited_for(hold)) {
+            Some(Obstacle { kind, node, .. }) if !wait.only_try => {
+                let waiting_for = format!("the upgrade to {} of {}", self.recipe.kind, self.base_path());
+                Err(Error::WouldDeadlock { waiting_for, held: self.name_of(kind, &node) })
+            }
+            _ => self.attempt_upgrade(wait, owners, upgradable),
+        }
+    }
+
     /// Refuses a thread that holds the lock already and may not hold it twice. A mere try waits for no holder.
     pub(in crate::locks) fn refuse_again(&self, owners: &Owners, wait: Wait<'_>) -> Result<()> {
         match owners.current().filter(|_| !self.is_reentrant && !wait.only_try) {
@@ -390,12 +439,13 @@ impl LockInternals {
 /// Whether only this thread can release the hold that it would wait for. Otherwise it gets the lock at once, or when
 /// others give way: a contender in between, or a thread that releases the hold of this one.
 fn is_for_ever(wanted: HoldKind, held: HoldKind) -> bool {
-    use HoldKind::{AnyThread, Custom, Mutex, Read, Unfair, Write};
+    use HoldKind::{AnyThread, Custom, Mutex, Read, Unfair, Upgradable, Write};
     match (wanted, held) {
         // Any thread may release the former; only the latter's driver knows which znode it waits for.
         (AnyThread | Custom, _) | (_, AnyThread | Custom) => false,
         // Both can hold, unless a writer queues in between. It waits for the first, but it may give up.
-        (Read, Read) => false,
-        (Mutex | Write, Mutex | Read | Write) | (Read, Mutex | Write) | (Unfair, _) | (_, Unfair) => true,
+        (Read, Read | Upgradable) | (Upgradable, Read) => false,
+        (Mutex | Write, Mutex | Read | Upgradable | Write) | (Read, Mutex | Write) => true,
+        (Upgradable, Mutex | Upgradable | Write) | (Unfair, _) | (_, Unfair) => true,
     }
 }

@@ -80,8 +80,11 @@ impl LockInternals {
             self.client().core.held.remove(held);
         }
         self.forget_mark(held);
-        if lost.is_some() {
-            self.delete_left_behind(held);
+        match held.rests_on() {
+            // The other znode may have gone alone. The result of a lost hold says no more.
+            Some(_) if lost.is_some() => self.client().core.cleanup.add(self.deletion_of_held(held)),
+            _ if lost.is_some() => self.delete_left_behind(held),
+            _ => {}
         }
         // Last: it drops the caller's listener, and that may panic.
         self.forget_revocation(held);
@@ -292,6 +295,18 @@ impl LockInternals {
                 None => limit(),
             }
         }
+    }
+
+    /// Ends an upgrade, and its znode, on the client's own thread when the lock that was upgraded is lost: a znode that is left
+    /// behind would keep readers waiting.
+    pub(in crate::locks) fn ends_with_what_it_rests_on(&self, held: &Arc<HeldNode>) {
+        // The reference is weak, so as not to keep the client alive, which keeps the hold.
+        let (core, job) = (Arc::downgrade(&self.client().core), self.deletion_of_held(held));
+        held.gives_back(move || {
+            if let Some(core) = core.upgrade() {
+                core.cleanup.add(job);
+            }
+        });
     }
 
     /// Whether a hold that was given back keeps its znode for now.

@@ -149,6 +149,9 @@ pub enum EntryMode {
     Exclusive,
     /// For reading, beside other readers.
     Read,
+    /// For reading, beside readers, and by one at a time, which may become a writer. Its upgrade is an entry of its own, for
+    /// writing.
+    Upgradable,
     /// For writing, alone.
     Write,
     /// A lease of a semaphore.
@@ -160,6 +163,7 @@ impl fmt::Display for EntryMode {
         f.pad(match self {
             EntryMode::Exclusive => "exclusive",
             EntryMode::Read => "read",
+            EntryMode::Upgradable => "upgradable",
             EntryMode::Write => "write",
             EntryMode::Lease => "lease",
         })

@@ -1,7 +1,7 @@
 //! The meaning of the names of a directory's children.
 
 use crate::{
-    framework::znodes::create::may_stay_idle,
+    framework::znodes::create::Mark,
     locks::{
         queue_view::kinds::{EntryMode, EntryState, LockKind, NameStyle, TenureState},
         recipe::driver::{number_text, sequence_for},
@@ -20,7 +20,7 @@ pub(in crate::locks) struct Named {
     pub(in crate::locks) style: NameStyle,
     pub(in crate::locks) mode: EntryMode,
     sequence: i64,
-    may_stay_idle: bool,
+    mark: Mark,
     /// Which recipe's lock name it carries.
     word: NameWord,
 }
@@ -67,8 +67,9 @@ impl Named {
             _ if is_kazoo_lease(name) => NameStyle::Kazoo,
             _ => NameStyle::Other,
         };
-        let sequence = sequence_for(name, "__WRIT__").unwrap_or_default();
-        Named { style, mode, sequence, may_stay_idle: may_stay_idle(name), word }
+        let (sequence, mark) = (sequence_for(name, "__WRIT__").unwrap_or_default(), Mark::of(name));
+        let mode = if mark.has(Mark::UPGRADABLE) { EntryMode::Upgradable } else { mode };
+        Named { style, mode, sequence, mark, word }
     }
 }
 
@@ -136,17 +137,36 @@ pub(in crate::locks) fn notes_on(kind: LockKind, contenders: &[Named]) -> Vec<St
 
 /// The states of these contenders, which stand in the order of the queue.
 pub(in crate::locks) fn states(contenders: &[Named]) -> Vec<EntryState> {
-    // The number of the first one that is no reader.
-    let (mut first_writer, mut waiting) = (None, 0..);
+    // The number of the first one that is no reader, and of the first one that nobody goes past.
+    let (mut first_writer, mut first_unpassed, mut waiting) = (None, None, 0..);
+    // Smaller, not equal: a writer with the reader's own number made this very reader by a downgrade.
+    let is_free = |first: Option<i64>, named: &Named| first.is_none_or(|writer| writer >= named.sequence);
+    let (mut readers_that_hold, mut upgradable) = (0, None);
     let state = |(place, named): (usize, &Named)| {
-        let is_reader = named.mode == EntryMode::Read;
-        // Smaller, not equal: a writer with the reader's own number made this very reader by a downgrade.
-        let holds = if is_reader { first_writer.is_none_or(|writer| writer >= named.sequence) } else { place == 0 };
-        if !is_reader {
-            first_writer.get_or_insert(named.sequence);
+        let holds = match named.mode {
+            // One that has not looked since an upgrade came behind it will queue anew. That its name does not tell.
+            EntryMode::Read if named.mark.has(Mark::PASSES) => is_free(first_unpassed, named),
+            EntryMode::Read | EntryMode::Upgradable => is_free(first_writer, named),
+            // It holds beside the upgradable one that it was made of.
+            _ if named.mark.has(Mark::UPGRADE) => upgradable.is_some() && readers_that_hold == 0,
+            _ => place == 0,
+        };
+        // A reader with the number of the upgradable one is the same thread's.
+        let is_in_the_way = holds && named.mode == EntryMode::Read && upgradable != Some(named.sequence);
+        readers_that_hold += usize::from(is_in_the_way);
+        match named.mode {
+            EntryMode::Read => {}
+            EntryMode::Upgradable => {
+                upgradable = upgradable.or(Some(named.sequence).filter(|_| holds));
+                first_writer.get_or_insert(named.sequence);
+            }
+            _ => {
+                first_writer.get_or_insert(named.sequence);
+                first_unpassed.get_or_insert(named.sequence);
+            }
         }
         match holds {
-            true if named.may_stay_idle => EntryState::Cached(TenureState::HeldOrIdle),
+            true if named.mark.has(Mark::IDLE) => EntryState::Cached(TenureState::HeldOrIdle),
             true => EntryState::Holds,
             false => EntryState::Waits(waiting.next().unwrap_or_default()),
         }
@@ -214,8 +234,8 @@ mod tests {
     #[test]
     fn a_name_says_whether_its_znode_may_stay_idle() {
         use EntryState::{Cached, Holds, Waits};
-        let kept = |name: &str, number: u32| format!("{}{name}{number:010}", protection(true));
-        let own = |name: &str, number: u32| format!("{}{name}{number:010}", protection(false));
+        let kept = |name: &str, number: u32| format!("{}{name}{number:010}", protection(Mark::IDLE));
+        let own = |name: &str, number: u32| format!("{}{name}{number:010}", protection(Mark::NONE));
         let cached = Cached(TenureState::HeldOrIdle);
         let table = [
             (vec![kept("lock-", 1), kept("lock-", 2)], LockKind::Mutex, vec![cached, Waits(0)]),
@@ -230,6 +250,35 @@ mod tests {
             assert_eq!(kind_and_states(&names), (kind, expected), "{names:?}");
         }
         assert_ne!(kept("lock-", 1), kept("lock-", 1));
+    }
+
+    #[test]
+    fn readers_that_go_past_an_upgradable_one_hold_beside_it_until_it_is_upgraded() {
+        use EntryState::{Cached, Holds, Waits};
+        let of = |mark: Mark, name: &str, number: u32| format!("{}{name}{number:010}", mark.sample());
+        let passes = |number: u32| of(Mark::PASSES, "__READ__", number);
+        let java = |number: u32| of(Mark::NONE, "__READ__", number);
+        let upgradable = |number: u32| of(Mark::UPGRADABLE, "__WRIT__", number);
+        let upgrade = |number: u32| of(Mark::UPGRADE, "__WRIT__", number);
+        let writer = |number: u32| of(Mark::NONE, "__WRIT__", number);
+        let kept = |number: u32| of(Mark::PASSES.and(Mark::IDLE), "__READ__", number);
+        let cached = Cached(TenureState::HeldOrIdle);
+        let table = [
+            (vec![java(1), upgradable(2), passes(3), java(4)], vec![Holds, Holds, Holds, Waits(0)]),
+            (vec![upgradable(1), upgradable(2), passes(3), kept(4)], vec![Holds, Waits(0), Holds, cached]),
+            (vec![upgradable(1), writer(2), passes(3)], vec![Holds, Waits(0), Waits(1)]),
+            (vec![writer(1), upgradable(2), passes(3)], vec![Holds, Waits(0), Waits(1)]),
+            (vec![java(1), upgradable(2), upgrade(3), passes(4)], vec![Holds, Holds, Waits(0), Waits(1)]),
+            (vec![upgradable(2), java(3), writer(4), upgrade(5)], vec![Holds, Waits(0), Waits(1), Holds]),
+            (vec![upgradable(1), passes(2), upgrade(3)], vec![Holds, Holds, Waits(0)]),
+            // The reader of the same thread.
+            (vec![upgradable(1), passes(1), upgrade(3)], vec![Holds, Holds, Holds]),
+        ];
+        for (names, expected) in table {
+            assert_eq!(kind_and_states(&names), (LockKind::ReadWrite, expected), "{names:?}");
+        }
+        assert_eq!(Named::of(&upgradable(1)).mode, EntryMode::Upgradable);
+        assert_eq!(Named::of(&upgrade(1)).mode, EntryMode::Write);
     }
 
     #[test]

@@ -4,12 +4,15 @@ use std::time::{Duration, Instant};
 
 use crate::{
     base::{collections::HashSet, paths::name_of},
-    framework::held::certainty::{Certainty, Evidence, Needs},
+    framework::{
+        held::certainty::{Certainty, Evidence, Needs},
+        znodes::create::Mark,
+    },
     locks::{
         options::wait_strategy::WaitStrategy,
         recipe::{
             doubt::Doubt,
-            driver::{Decision, is_exhausted, is_kin, sequence_for, sorted_contenders},
+            driver::{Decision, first_writer_behind, is_exhausted, is_kin, sequence_for, sorted_contenders},
             spec::{Condition, Do, End, Environment, Failed, Input, Leftover, Node, Reaction, Spec, View, WatchId},
         },
     },
@@ -20,6 +23,9 @@ use crate::{
     },
     session::api::WatchEvent,
 };
+
+/// The second part of a fencing token that lies right before another znode's.
+const BETWEEN: u64 = 1 << 63;
 
 /// The purpose of the requests that are on their way.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -36,6 +42,9 @@ enum Asked {
     Watches(Option<Predecessor>, Option<u64>),
     /// They set the watch on the contender in front of the predecessor.
     Ahead,
+    /// They ask when the first writer behind it was created. The numbers are the last change of the directory in the list that
+    /// showed it free, and the connection of that list.
+    Behind(i64, u64),
     /// They ask whether the own znodes stand.
     Proof,
 }
@@ -91,6 +100,8 @@ pub struct Contender {
     /// the registry only as long.
     pub is_held: bool,
     is_granted: bool,
+    /// Both parts of its fencing token, if that is not the number of its znode.
+    pub token: Option<(i64, u64)>,
     /// For how long it has held the lock in a session that is in doubt.
     doubt: Doubt,
     /// How many contenders were in front when the queue was read last, if they are counted.
@@ -152,6 +163,7 @@ impl Contender {
         self.is_in_question = false;
         self.doubt.ends();
         self.is_confirmed = false;
+        self.token = None;
         let leftovers = self.leftovers();
         self.discarded.extend(leftovers);
         self.nodes.clear();
@@ -217,10 +229,13 @@ impl<E: Clone> Step<'_, E> {
         match (asked, found.last()) {
             (Asked::Look, _) => self.looked(&found),
             (Asked::Lost(name), _) => self.searched(name, over, found.into_iter().last().flatten()),
-            (Asked::List(watch), Some(Some(Response::Children { names, .. }))) => {
+            (Asked::List(watch), Some(Some(Response::Children { names, stat }))) => {
                 self.me.directory = watch.or(self.me.directory);
-                if self.is_outside() { self.wait_outside(names, over) } else { self.decide(names, over) }
+                if self.is_outside() { self.wait_outside(names, over) } else { self.decide(names, stat.as_ref(), over) }
             }
+            (Asked::Behind(change, over), Some(Some(Response::Stat(writer)))) => self.between(change, writer, over),
+            // It has just given up.
+            (Asked::Behind(..), _) => self.list(),
             // Without the directory nobody holds the lock: the create finds out.
             (Asked::List(_), _) if self.is_outside() => Do::Connect,
             (Asked::Watches(predecessor, own), _) => self.watching(predecessor, own, found),
@@ -320,7 +335,7 @@ impl<E: Clone> Step<'_, E> {
         self.me.doubts = (0..self.spec.count).map(|_| self.env.unique()).collect();
         let mut requests: Vec<_> = self.me.doubts.iter().map(|unique| (self.creation(unique), None)).collect();
         if lists {
-            requests.push(list_of(&self.spec.directory, None));
+            requests.push(self.list_request(None));
         }
         if let Some(must_be_empty) = &self.spec.must_be_empty {
             requests.push(list_of(must_be_empty, None));
@@ -403,7 +418,7 @@ impl<E: Clone> Step<'_, E> {
             return self.leave(End::TimeUp);
         }
         match listed {
-            Some(Ok(Response::Children { names, .. })) => self.decide(&names, connection),
+            Some(Ok(Response::Children { names, stat })) => self.decide(&names, stat.as_ref(), connection),
             // The list is not sent for once more: each one above the frame limit ends the connection. If the directory has
             // gone since the create, the list that follows says so again.
             Some(Err(failed)) if failed.reaction == Reaction::Final && failed.code != Some(ErrorCode::NoNode) => {
@@ -467,7 +482,8 @@ impl<E: Clone> Step<'_, E> {
         let mut names = names.to_vec();
         let last = i64::from(i32::MAX);
         let count = i64::try_from(self.spec.count).unwrap_or(last);
-        let name_of = |number: i64| format!("{}{number:010}", self.spec.driver.lock_name());
+        let prefix = Some(self.spec.mark).filter(|mark| *mark != Mark::NONE).map(Mark::sample).unwrap_or_default();
+        let name_of = |number: i64| format!("{prefix}{}{number:010}", self.spec.driver.lock_name());
         names.extend((0..count).map(|k| name_of(last - count + 1 + k)));
         self.spec.driver.decide(&names, &name_of(last), self.env.max_leases()) != Decision::Granted
     }
@@ -520,11 +536,16 @@ impl<E: Clone> Step<'_, E> {
         }
         let is_first_watch = self.spec.waits == Some(WaitStrategy::WatchParent) && self.me.directory.is_none();
         let watch = is_first_watch.then(|| self.me.next_watch());
-        self.send(Asked::List(watch), vec![list_of(&self.spec.directory, watch.map(WatchId::Directory))])
+        self.send(Asked::List(watch), vec![self.list_request(watch.map(WatchId::Directory))])
+    }
+
+    fn list_request(&self, watch: Option<WatchId>) -> (Request, Option<WatchId>) {
+        let (path, with_stat) = (self.spec.directory.clone(), self.spec.is_passed);
+        (Request::GetChildren { path, watch: watch.is_some(), with_stat }, watch)
     }
 
     /// Decides by the names of the directory's children.
-    fn decide(&mut self, children: &[String], connection: u64) -> Do<E> {
+    fn decide(&mut self, children: &[String], stat: Option<&Stat>, connection: u64) -> Do<E> {
         let Some(own) = self.me.nodes.last().map(|node| node.name.clone()) else { return self.session_ended() };
         if self.spec.companion.as_ref().is_some_and(|writer| !children.contains(&writer.name)) {
             return self.leave(End::CompanionGone);
@@ -539,12 +560,52 @@ impl<E: Clone> Step<'_, E> {
             Decision::Missing if self.me.is_confirmed && self.me.seen_over == connection => self.gone(),
             // A server that lags behind may not know it yet.
             Decision::Missing => self.ask(),
-            Decision::Granted => self.grant(connection),
+            Decision::Requeue if !self.env.omits(Condition::NoUpgrade) => self.requeue(),
+            Decision::Granted | Decision::Requeue => match stat.filter(|_| self.spec.is_passed) {
+                Some(stat) => self.place(children, stat.pzxid, connection),
+                None => self.grant(connection),
+            },
             Decision::Wait { watch, first } => match self.too_many(children, Some(&own)) {
                 Some(ahead) => self.leave(End::Busy(ahead)),
                 None => self.wait(watch, first, children, connection),
             },
         }
+    }
+
+    /// Begins anew at the end of the queue.
+    fn requeue(&mut self) -> Do<E> {
+        if self.spec.waits.is_none() {
+            return self.leave(End::TimeUp);
+        }
+        // It stays, whoever is in front of it then.
+        self.me.has_waited = true;
+        self.me.forget();
+        self.create()
+    }
+
+    /// Finds the fencing token of an upgradable lock or an upgrade that is free. An upgrade of one that was in front before,
+    /// and readers that went past, may be younger than the upgradable znode; a writer that waits behind it is older than its upgrade.
+    ///
+    /// Without such a writer an upgrade goes by its own znode, which is younger than all who have held, and older than all who
+    /// still come; an upgradable lock, which has no order with readers, by the last change of the directory.
+    fn place(&mut self, children: &[String], change: i64, connection: u64) -> Do<E> {
+        let companion = self.spec.companion.as_ref().map(|companion| &companion.name);
+        let first = companion.or(self.me.nodes.last().map(|node| &node.name));
+        // An upgrade that is left there is given up: the same one holds no more.
+        let is_writer = |name: &str| !Mark::of(name).has(Mark::UPGRADE);
+        let writer = first.and_then(|first| first_writer_behind(children, first, is_writer));
+        if let Some(path) = writer.map(|name| self.child(name)) {
+            return self.send(Asked::Behind(change, connection), vec![(Request::Exists { path, watch: false }, None)]);
+        }
+        self.me.token = companion.is_none().then_some((change, 0));
+        self.grant(connection)
+    }
+
+    /// The token lies right before that of the first writer behind it. No cached grant has a number as high as this second part,
+    /// and the directory has changed from one such hold to the next.
+    fn between(&mut self, change: i64, writer: &Stat, connection: u64) -> Do<E> {
+        self.me.token = Some((writer.czxid - 1, BETWEEN | change.cast_unsigned()));
+        self.grant(connection)
     }
 
     /// Counts those in front of it, or all where it does not stand yet. `Some`: more than it queues behind.
@@ -621,7 +682,7 @@ impl<E: Clone> Step<'_, E> {
         }
         match self.spec.driver.decide(children, name, self.env.max_leases()) {
             Decision::Wait { watch, .. } => Some(watch),
-            Decision::Granted | Decision::Missing => None,
+            Decision::Granted | Decision::Missing | Decision::Requeue => None,
         }
     }
 
@@ -839,20 +900,30 @@ impl<E: Clone> Step<'_, E> {
             // The connection over which the answer would come is not known yet.
             return Do::Connect;
         }
-        let paths = self.me.nodes.iter().map(|node| self.child(&node.name));
+        let paths = self.standing().map(|(name, _)| self.child(name));
         let looks = paths.map(|path| Request::Exists { path, watch: false });
         let requests = std::iter::once(self.sync()).chain(looks).map(|request| (request, None)).collect();
         self.send(Asked::Proof, requests)
     }
 
+    /// The znodes by which it holds, each with the transaction that created it: its own, and that of the lock that it upgrades.
+    fn standing(&self) -> impl Iterator<Item = (&str, i64)> {
+        let companion = self.spec.companion.iter().filter_map(|companion| Some((&*companion.name, companion.stays?)));
+        self.me.nodes.iter().map(|node| (&*node.name, node.czxid)).chain(companion)
+    }
+
     fn proved(&mut self, found: &[Option<Response>], connection: u64) -> Do<E> {
-        let stands = |(node, found): (&Node, &Option<Response>)| match found {
-            Some(Response::Stat(stat)) => stat.czxid == node.czxid && self.is_owner(stat),
+        let stands = |((_, czxid), found): ((&str, i64), &Option<Response>)| match found {
+            Some(Response::Stat(stat)) => stat.czxid == czxid && self.is_owner(stat),
             _ => false,
         };
         let of_nodes = found.iter().skip(1);
-        if of_nodes.len() != self.me.nodes.len() || !self.me.nodes.iter().zip(of_nodes).all(stands) {
+        let standing = self.standing().zip(of_nodes).take_while(|both| stands(*both)).count();
+        if standing < self.me.nodes.len() {
             return self.gone();
+        }
+        if standing < self.standing().count() {
+            return self.leave(End::CompanionGone);
         }
         if !self.view.is_over(connection) {
             return self.ask();

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    framework::held::holds::HoldKind,
+    framework::{held::holds::HoldKind, znodes::create::Mark},
     locks::{options::wait_strategy::WaitStrategy, recipe::driver::LockInternalsDriver},
     proto::{
         request::Request,
@@ -33,6 +33,10 @@ pub(in crate::locks) struct Recipe {
     pub(in crate::locks) has_persistent_directory: bool,
     /// Makes the unique prefix of a znode's name from the session's id; `None`: as Curator's protection does.
     pub(in crate::locks) unique: Option<fn(i64) -> String>,
+    /// What Curator's protection tells this crate's other contenders.
+    pub(in crate::locks) mark: Mark,
+    /// Whether readers may go past it and hold: see [`Spec::is_passed`].
+    pub(in crate::locks) is_passed: bool,
 }
 
 impl Recipe {
@@ -46,6 +50,8 @@ impl Recipe {
             is_queue: false,
             has_persistent_directory: false,
             unique: None,
+            mark: Mark::NONE,
+            is_passed: false,
         }
     }
 }
@@ -72,9 +78,15 @@ pub struct Spec {
     pub waits: Option<WaitStrategy>,
     /// Whether it looks before it creates, and writes nothing where it would have to wait.
     pub looks_first: bool,
+    /// What the protection in front of a znode's name tells.
+    pub mark: Mark,
+    /// Whether readers that came later go past it and hold before it does. Its fencing token is then not that of its znode, which
+    /// would be smaller than theirs: it lies between those of all who may have held before and of the first writer behind it.
+    pub is_passed: bool,
     /// A second directory in which nobody may queue, or it would overtake them.
     pub must_be_empty: Option<String>,
-    /// The write lock of the same thread, whose place this reader takes: both have to stand in one list.
+    /// The lock of the same thread by which this one is granted: of a reader the write lock whose place it takes, of an
+    /// upgrade the upgradable lock. Both have to stand in one list.
     pub companion: Option<Companion>,
     /// Semaphores: it holds the head of the wait queue, without which it may not wait; when granted it gives that up.
     pub holds_queue_head: bool,
@@ -86,17 +98,19 @@ pub struct Spec {
     pub max_ahead: Option<usize>,
 }
 
-/// The znode of a write lock.
+/// The znode of a write lock, or of an upgradable one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Companion {
     /// Its name in the directory.
     pub name: String,
+    /// The transaction that created it, if it has to stay: an upgrade holds by both znodes.
+    pub stays: Option<i64>,
     /// Its session's id.
     pub session: i64,
     /// Its fencing token, which stays: the reader's znode may be younger than those that wait behind it, and tokens must
     /// not shrink from one grant to the next.
     pub token: i64,
-    /// The number of its znode's grant by which the writer holds.
+    /// The second part of that token.
     pub grant: u64,
 }
 
@@ -177,6 +191,9 @@ pub enum Condition {
     ValidUntil,
     /// A directory without another contender, for a [sole](Spec::is_sole) znode.
     EmptyDirectory,
+    /// No upgrade behind a reader that goes past an upgradable znode: another writer may have kept it waiting until now, so
+    /// that the upgrade did not wait for it.
+    NoUpgrade,
 }
 
 /// Names a watch of one contender. The numbers tell a new watch from an event of an old one.
@@ -209,12 +226,12 @@ pub enum Input<E> {
     Event(WatchId, WatchEvent),
     /// Time to look again: a pause is over, or the limit of leases has changed.
     Woken,
-    /// The head of the wait queue is lost, without which the contender may not wait.
+    /// The head of the wait queue is lost, or the lock that is to be upgraded, without which the contender may not wait.
     QueueHeadLost,
     /// The time is up while it sleeps or waits for a connection.
     TimeUp,
     /// The end of [`Do::Hold`]: the znodes are in the process's registry. `is_deleted`: the own watch has reported the
-    /// end of one before.
+    /// end of one before, or the lock that it upgrades seems to be lost.
     Held {
         /// See above.
         is_deleted: bool,
@@ -275,7 +292,7 @@ pub enum End<E> {
     TimeUp,
     /// The head of the wait queue was lost.
     QueueHeadLost,
-    /// The write lock whose place was to be taken does not stand any more.
+    /// The lock by which it was to be granted does not stand any more.
     CompanionGone,
     /// The directory's numbers are nearly used up; this is the number.
     Exhausted(i64),

@@ -68,11 +68,12 @@ pub(super) fn execute(
             handle.set_acl(path, acl, any(*version)).map(|stat| Response::Stat(stat_of(&stat)))
         }
         Request::GetChildren { path, with_stat, .. } => {
+            // First: it may be older than the names, and is never younger.
+            let stat = if *with_stat { Some(stat(handle, path)?) } else { None };
             let names = match on_event {
                 Some(on_event) => handle.get_children_w(path, on_event)?,
                 None => handle.get_children(path, false)?,
             };
-            let stat = if *with_stat { Some(stat(handle, path)?) } else { None };
             Ok(Response::Children { names, stat })
         }
         _ => Err(ZkError::Unimplemented),

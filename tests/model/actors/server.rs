@@ -24,6 +24,19 @@ pub struct Directory {
     pub znodes: Vec<Znode>,
     /// How many were created in it, which is the number of the next.
     created: u32,
+    /// The transaction that created the last one.
+    last: i64,
+}
+
+/// From one create to the next: in between are the deletes.
+const CREATES: i64 = 1000;
+
+impl Directory {
+    /// The transaction of the last change.
+    fn changed(&self) -> i64 {
+        let standing = i64::try_from(self.znodes.len()).unwrap_or(0);
+        self.last + i64::from(self.created) - standing
+    }
 }
 
 /// What a server knows of the directories.
@@ -87,6 +100,7 @@ impl Tree {
             Change::Created(number, znode) => {
                 if let Some(directory) = &mut self.0[*number] {
                     directory.created += 1;
+                    directory.last = znode.czxid;
                     directory.znodes.push(znode.clone());
                 }
             }
@@ -102,10 +116,11 @@ impl Tree {
     /// Answers what changes nothing.
     pub fn read(&self, request: &Request) -> Answer {
         match request {
-            Request::GetChildren { path, .. } => {
+            Request::GetChildren { path, with_stat, .. } => {
                 let directory = split(path).and_then(|(number, _)| self.directory(number)).ok_or(ErrorCode::NoNode)?;
                 let names = directory.znodes.iter().map(|znode| znode.name.clone()).collect();
-                Ok(Response::Children { names, stat: None })
+                let stat = with_stat.then(|| Stat { pzxid: directory.changed(), ..Stat::default() });
+                Ok(Response::Children { names, stat })
             }
             Request::GetData { path, .. } => {
                 let znode = self.znode_at(path)?;
@@ -187,7 +202,7 @@ impl Server {
         if self.tree.find(number, &name).is_some() {
             return Err(ErrorCode::NodeExists);
         }
-        self.zxid += 1;
+        self.zxid += CREATES;
         let owner = if mode.is_ephemeral() { session } else { 0 };
         let znode = Znode { name, czxid: self.zxid, owner, data: data.to_vec() };
         let path = format!("{}/{}", DIRECTORIES[number], znode.name);

@@ -6,7 +6,7 @@ use curator_locks::{
     CreateMode, ErrorCode,
     unversioned::{
         Request, Response,
-        contender::{Condition, Contender, Do, End, Environment, Input, Reaction, Spec, WatchId},
+        contender::{Condition, Contender, Do, End, Environment, Input, Mark, Reaction, Spec, WatchId},
     },
 };
 
@@ -18,6 +18,9 @@ use super::{
     trace,
     world::{Notes, World},
 };
+
+/// Where the mark begins in a protected name.
+const MARKED_FROM: usize = "_c_00000000-0000-".len();
 
 /// More steps than any contender takes while nothing else happens.
 const AT_ONCE: usize = 100;
@@ -37,7 +40,10 @@ impl Environment<Error> for Surroundings<'_> {
         let number = self.uniques.get();
         self.uniques.set(number + 1);
         let letter = letter_of(self.thread);
-        if self.lock.has_session_in_name {
+        if self.lock.spec.mark != Mark::NONE {
+            // As a uuid, up to where the mark is.
+            format!("_c_{letter}{number:07}-0000-{}", &self.lock.spec.mark.sample()[MARKED_FROM..])
+        } else if self.lock.has_session_in_name {
             format!("x-{}-{letter}{number}-", self.session)
         } else {
             format!("_c_{letter}{number}-")
@@ -86,7 +92,9 @@ impl World {
             },
             Owed::Moment if thread.stop.is_some() => stopped(thread.stop),
             Owed::Moment => Input::Woken,
-            Owed::Registration => Input::Held { is_deleted: self.was_deleted(t) },
+            Owed::Registration => {
+                Input::Held { is_deleted: self.was_deleted(t) || self.lost_queue_head(rules, t) }
+            }
         };
         self.hand_in(rules, t, input, notes)
     }
@@ -301,6 +309,13 @@ impl World {
         };
         hold.is_returned = true;
         hold.seen_over = contender.seen_over;
+        let token = hold.token;
+        // What it rests on was seen with it.
+        if let Some(base) = thread.holds.iter_mut().find(|hold| Some(hold.lock) == lock.upgrades) {
+            base.seen_over = base.seen_over.max(contender.seen_over);
+            base.last_token = token;
+        }
+        let Some(hold) = thread.hold_of(number) else { return Ok(()) };
         if rules.omitted.is_none() && (!client.is_valid || client.connection != hold.seen_over) {
             return Err(format!("{} returns with {} in doubt", letter_of(t), hold.names()));
         }

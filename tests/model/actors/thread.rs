@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::OnceLock,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -10,7 +10,7 @@ use curator_locks::{
     ErrorCode, WaitStrategy,
     unversioned::{
         Response, WatchEvent,
-        contender::{Companion, Contender, Failed, Input, Node, Reaction, Spec, View, WatchId},
+        contender::{Companion, Contender, Failed, Input, Node, Reaction, Spec, UpgradeDriver, View, WatchId},
     },
 };
 
@@ -18,6 +18,9 @@ use super::{
     rules::{Class, Lock, Op, Rules},
     world::World,
 };
+
+/// Both parts of a fencing token.
+pub type Token = (i64, u64);
 
 pub type Error = &'static str;
 pub type Failure = Failed<Error>;
@@ -47,7 +50,11 @@ pub struct Hold {
     pub lock: usize,
     pub nodes: Vec<Node>,
     pub session: i64,
-    pub token: i64,
+    pub token: Token,
+    /// Of its last upgrade, or its own.
+    pub last_token: Token,
+    /// The lock that it makes a writer of, with the transaction of that znode.
+    pub rests_on: Option<(usize, i64)>,
     pub seen_over: u64,
     /// The own watch has told of its end, or it was looked for and not found.
     pub is_lost: bool,
@@ -189,32 +196,41 @@ impl World {
     }
 
     pub fn lost_queue_head(&self, rules: &Rules, t: usize) -> bool {
-        let Some(bar) = self.lock_of(rules, t).and_then(|(_, lock)| lock.bar) else { return false };
+        let needed = self.lock_of(rules, t).and_then(|(_, lock)| lock.bar.or(lock.upgrades));
+        let Some(bar) = needed else { return false };
         self.threads[t].hold_of(bar).is_some_and(|hold| self.is_over(t, hold))
     }
 
     /// Whether the holder has been told that it lost the lock.
     pub fn is_over(&self, t: usize, hold: &Hold) -> bool {
         let client = &self.clients[self.threads[t].client];
-        hold.is_lost || client.is_ended || client.session != hold.session
+        let is_over = |base: &Hold| self.is_over(t, base);
+        let rests_on_nothing =
+            || hold.rests_on.is_some_and(|(base, _)| self.threads[t].hold_of(base).is_none_or(is_over));
+        hold.is_lost || client.is_ended || client.session != hold.session || rests_on_nothing()
     }
 
     /// Whether the holder believes, and may, that it holds the lock.
     pub fn is_certain(&self, t: usize, hold: &Hold) -> bool {
         let client = &self.clients[self.threads[t].client];
-        let is_seen = client.connection == 0 || client.connection == hold.seen_over;
-        !self.is_over(t, hold) && is_seen && client.is_valid
+        let is_seen = |hold: &Hold| client.connection == 0 || client.connection == hold.seen_over;
+        let base = hold.rests_on.and_then(|(base, _)| self.threads[t].hold_of(base));
+        !self.is_over(t, hold) && is_seen(hold) && base.is_none_or(is_seen) && client.is_valid
     }
 
     /// What a lock is at this moment, for a thread that takes the place of its own writer.
     pub fn spec_of(&self, t: usize, lock: &Lock) -> Spec {
         let mut spec = lock.spec.clone();
-        let writer = lock.downgrades.and_then(|writer| self.threads[t].hold_of(writer));
-        let session = writer.map_or(0, |writer| writer.session);
-        if let Some(writer) = writer.and_then(|writer| writer.nodes.last()) {
-            spec.name.push_str(&writer.name[writer.name.len() - 10..]);
-            spec.companion = Some(Companion { name: writer.name.clone(), session, token: writer.czxid, grant: 0 });
+        let writer = lock.downgrades.or(lock.upgrades).and_then(|writer| self.threads[t].hold_of(writer));
+        let Some((writer, node)) = writer.and_then(|writer| Some((writer, writer.nodes.last()?))) else { return spec };
+        let stays = lock.upgrades.map(|_| node.czxid);
+        let (name, session, (token, grant)) = (node.name.clone(), writer.session, writer.last_token);
+        if stays.is_some() {
+            spec.driver = Arc::new(UpgradeDriver { upgradable: name.clone() });
+        } else {
+            spec.name.push_str(&name[name.len() - 10..]);
         }
+        spec.companion = Some(Companion { name, stays, session, token, grant });
         spec
     }
 

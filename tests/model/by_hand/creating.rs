@@ -178,7 +178,7 @@ fn a_reader_takes_a_writers_place_only_beside_that_writer() {
     let writer = "w-__WRIT__0000000003";
     let reader = |session: i64| {
         let mut one = OneContender::of(&Lock::read());
-        let companion = Companion { name: writer.to_owned(), session, token: 1, grant: 0 };
+        let companion = Companion { name: writer.to_owned(), stays: None, session, token: 1, grant: 0 };
         (one.spec.companion, one.spec.mode) = (Some(companion), CreateMode::Ephemeral);
         one.spec.name = "__READ__0000000003".to_owned();
         let first = one.begin();

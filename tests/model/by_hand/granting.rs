@@ -1,6 +1,8 @@
 //! From the registration to the grant: the last look, and the proof that the own znodes stand.
 
-use curator_locks::unversioned::contender::Input;
+use std::sync::Arc;
+
+use curator_locks::unversioned::contender::{Companion, Input, Mark, UpgradeDriver};
 
 use super::*;
 
@@ -197,4 +199,89 @@ fn what_has_left_the_other_queue_may_not_wait_here_any_more() {
         let next = one.told([created(2, 8), names(vec![other(3), own(2, 8)])]);
         assert_eq!(next, if holds_queue_head { "end: QueueHeadLost" } else { "list /main and watch" });
     }
+}
+
+/// A marked name with this number.
+fn marked(mark: Mark, name: &str, number: u32) -> String {
+    format!("{}{name}{number:010}", mark.sample())
+}
+
+fn made(name: &str, number: u32) -> Answer {
+    Ok(Response::Created { path: format!("/main/{name}"), czxid: czxid(number) })
+}
+
+/// These, after this last change of the directory.
+fn changed(names: &[&String], pzxid: i64) -> Answer {
+    let names = names.iter().map(|name| (*name).clone()).collect();
+    Ok(Response::Children { names, stat: Some(Stat { pzxid, ..Stat::default() }) })
+}
+
+#[test]
+fn a_reader_goes_past_an_upgradable_one_and_queues_anew_in_front_of_an_upgrade() {
+    let [own, upgradable] = [marked(Mark::PASSES, "__READ__", 7), marked(Mark::UPGRADABLE, "__WRIT__", 3)];
+    let upgrade = marked(Mark::UPGRADE, "__WRIT__", 9);
+    let listed = |lock: &Lock, with: &[&String]| {
+        let mut one = OneContender::of(lock);
+        assert_eq!(one.begin(), "create /main/u1-__READ__; list /main");
+        let next = one.told([made(&own, 7), changed(with, 110)]);
+        (one, next)
+    };
+    assert_eq!(listed(&Lock::passing(), &[&upgradable, &own]).1, "hold");
+    let (mut one, next) = listed(&Lock::passing(), &[&upgradable, &own, &upgrade]);
+    assert_eq!(next, "create /main/u2-__READ__; list /main");
+    assert_eq!(one.discarded(), [own.clone()]);
+    let mut tries = Lock::passing();
+    tries.spec.waits = None;
+    assert_eq!(listed(&tries, &[&upgradable, &own, &upgrade]).1, "end: TimeUp");
+    assert_eq!(listed(&Lock::passing(), &[&own, &upgrade]).1, "hold", "there is nothing to go past");
+}
+
+#[test]
+fn the_token_of_an_upgradable_one_lies_in_front_of_a_writer_that_waits() {
+    let own = marked(Mark::UPGRADABLE, "__WRIT__", 7);
+    let [left, writer] = [marked(Mark::UPGRADE, "__WRIT__", 8), other(9)];
+    let listed = |with: &[&String]| {
+        let mut one = OneContender::of(&Lock::upgradable());
+        assert_eq!(one.begin(), "create /main/u1-__WRIT__; list /main");
+        let next = one.told([made(&own, 7), changed(with, 120)]);
+        (one, next)
+    };
+    let (one, next) = listed(&[&own, &left]);
+    assert_eq!((next.as_str(), one.contender.token), ("hold", Some((120, 0))));
+    let (mut one, next) = listed(&[&own, &left, &writer]);
+    assert_eq!(next, "exists /main/lock-0000000009");
+    assert_eq!(one.told([stands(9, 9)]), "hold");
+    assert_eq!(one.contender.token, Some((czxid(9) - 1, (1 << 63) | 120)));
+    let (mut one, _) = listed(&[&own, &writer]);
+    assert_eq!(one.told([no_node()]), "list /main", "it has given up");
+}
+
+#[test]
+fn an_upgrade_holds_by_both_znodes() {
+    let [upgradable, own] = [marked(Mark::UPGRADABLE, "__WRIT__", 7), marked(Mark::UPGRADE, "__WRIT__", 9)];
+    let reader = marked(Mark::PASSES, "__READ__", 8);
+    let begun = || {
+        let mut one = OneContender::of(&Lock::upgrade(0));
+        let stays = Some(czxid(7));
+        let name = upgradable.clone();
+        one.spec.companion = Some(Companion { name, stays, session: SESSION, token: 1, grant: 0 });
+        one.spec.driver = Arc::new(UpgradeDriver { upgradable: upgradable.clone() });
+        assert_eq!(one.begin(), "create /main/u1-__WRIT__; list /main");
+        one
+    };
+    let mut one = begun();
+    assert_eq!(one.told([made(&own, 9), changed(&[&own], 120)]), "end: CompanionGone");
+    let mut one = begun();
+    let next = one.told([made(&own, 9), changed(&[&upgradable, &reader, &own], 120)]);
+    assert_eq!(next, format!("read /main/{reader} and watch; read /main/{own} and watch"));
+    let mut one = begun();
+    assert_eq!(one.told([made(&own, 9), changed(&[&upgradable, &own], 120)]), "hold");
+    assert_eq!(one.contender.token, None, "that of its znode");
+    let proof = format!("sync; exists /main/{own}; exists /main/{upgradable}");
+    assert_eq!(one.step(Input::Held { is_deleted: true }), proof);
+    assert_eq!(one.told([synced(), stands(9, SESSION), stands(7, SESSION)]), "end: Granted");
+    let mut one = begun();
+    one.told([made(&own, 9), changed(&[&upgradable, &own], 120)]);
+    one.step(Input::Held { is_deleted: true });
+    assert_eq!(one.told([synced(), stands(9, SESSION), no_node()]), "end: CompanionGone");
 }

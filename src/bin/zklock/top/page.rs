@@ -289,7 +289,9 @@ fn waits_for(lock: &LockQueue, entry: &QueueEntry) -> Option<String> {
     if entry.holds() {
         return None;
     }
-    let excludes = |other: &&QueueEntry| entry.mode != EntryMode::Read || other.mode != EntryMode::Read;
+    let excludes = |other: &&QueueEntry| {
+        other.mode != EntryMode::Read || !matches!(entry.mode, EntryMode::Read | EntryMode::Upgradable)
+    };
     let in_front: Vec<&QueueEntry> =
         lock.entries.iter().take_while(|other| other.path != entry.path).filter(excludes).collect();
     let last = in_front.last()?;

@@ -102,6 +102,11 @@ impl HeldNode {
         &self.znode.session
     }
 
+    /// The hold with which this one ends, if it is an upgrade.
+    pub(crate) fn rests_on(&self) -> Option<&Arc<HeldNode>> {
+        self.znode.znode.rests_on.as_ref()
+    }
+
     pub(crate) fn revocable(&self) -> Option<&RevocableNode> {
         self.revocable.as_deref()
     }
@@ -113,6 +118,16 @@ impl HeldNode {
     /// The fencing token: it grows with every grant of a lock.
     pub(crate) fn token(&self) -> i64 {
         self.znode.znode.token
+    }
+
+    /// Both parts of the fencing token with which its thread goes on: that of its last upgrade, or its own.
+    pub(crate) fn last_token(&self) -> (i64, u64) {
+        self.inner.lock().upgraded.unwrap_or((self.token(), self.number))
+    }
+
+    /// Notes the fencing token of an upgrade.
+    pub(crate) fn was_upgraded(&self, token: i64, grant: u64) {
+        self.inner.lock().upgraded = Some((token, grant));
     }
 
     /// The znode that it holds.
@@ -195,7 +210,8 @@ impl HeldNode {
     /// The moment up to which the lock is held for certain if its znode is there.
     pub(super) fn certain_until(&self, inner: &HoldParts) -> Option<Instant> {
         let valid_until = self.znode.session.valid_until()?;
-        Some(inner.ends_at.map_or(valid_until, |end| end.min(valid_until)))
+        let of_other = self.rests_on().map(|other| other.valid_until());
+        Some([inner.ends_at, of_other].into_iter().flatten().fold(valid_until, Instant::min))
     }
 
     /// Arms a fence that ends the process this margin before the hold may be another's, unless it is released before. `None`: the hold is
@@ -300,20 +316,34 @@ impl HeldNode {
         is_lost
     }
 
-    /// Ends a hold that has lasted for too long: first for its holder, then for others.
+    /// From now on the hold ends with the one that it rests on: then `give_back` is called once, on the client's own thread.
+    pub(crate) fn gives_back(self: &Arc<Self>, give_back: impl FnOnce() + Send + 'static) {
+        let mut inner = self.inner.lock();
+        let before = inner.give_back.replace(Box::new(give_back));
+        self.is_attended(&mut inner);
+        drop(inner);
+        drop(before);
+        // A later loss is told to the thread by itself.
+        if self.lost().is_some() {
+            self.znode.events.send(Event::Look);
+        }
+    }
+
+    /// Ends a hold that has lasted for too long, or rests on one that is lost: first for its holder, then for others.
     pub(crate) fn end_if_over(&self, now: Instant) {
-        let give_back = {
+        let of_other = self.rests_on().filter(|other| !other.znode.is_lasting()).and_then(|other| other.lost());
+        let (give_back, reason) = {
             let mut inner = self.inner.lock();
-            if inner.life.is_over() || inner.ends_at.is_none_or(|end| now < end) {
-                return;
-            }
+            let has_lasted = inner.ends_at.is_some_and(|end| now >= end);
+            let reason = of_other.or(has_lasted.then_some(LostReason::HeldTooLong));
+            let Some(reason) = reason.filter(|_| !inner.life.is_over()) else { return };
             // The end stays: without it the hold would be certain again up to the loss.
-            inner.give_back.take()
+            (inner.give_back.take(), reason)
         };
         if let Some(give_back) = give_back
-            && self.znode.mark_lost(LostReason::HeldTooLong)
+            && self.znode.mark_lost(reason)
         {
-            log::warn!("{}: held for too long, and given back", self.path());
+            log::warn!("{}: given back: {reason}", self.path());
             give_back();
         }
     }

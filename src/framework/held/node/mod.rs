@@ -43,6 +43,8 @@ pub(crate) struct Znode {
     pub(crate) waited_for: Option<Arc<WaitedFor>>,
     /// Whether it is no lock, but a place in the queue for one.
     pub(crate) is_queue: bool,
+    /// An upgrade: the hold of the upgradable lock, with which it ends.
+    pub(crate) rests_on: Option<Arc<HeldNode>>,
 }
 
 /// A cache that hands a held znode on from hold to hold.
@@ -156,7 +158,7 @@ struct HoldParts {
     stays_until: Option<Instant>,
     /// When the hold ends at the latest.
     ends_at: Option<Instant>,
-    /// Gives the lock back after that: taken when the hold has lasted too long, or is released.
+    /// Gives the lock back after that: taken when the hold has lasted too long, or is released, or what it rests on is lost.
     give_back: Option<Box<dyn FnOnce() + Send>>,
     /// After how long a hold the next warning is due that the lock is held for long.
     warns_after: Option<Duration>,
@@ -168,6 +170,8 @@ struct HoldParts {
     fenced_by: Option<Duration>,
     /// Whether it was released while other holds of its znode were not.
     has_left_others: bool,
+    /// The fencing token of its last upgrade.
+    upgraded: Option<(i64, u64)>,
 }
 
 /// Gets the asker's name and the reason, and the hold. It runs on a thread that reads for a session, so it only hands over.

@@ -104,7 +104,8 @@ impl HeldZnode {
             Life::Released(lost) => lost,
             // The background thread has yet to say why.
             Life::Lasting if self.session.is_ended() => Some(LostReason::SessionExpired),
-            Life::Lasting => inner.deleted_over.map(|_| LostReason::NodeDeleted),
+            Life::Lasting if inner.deleted_over.is_some() => Some(LostReason::NodeDeleted),
+            Life::Lasting => self.znode.rests_on.as_ref().and_then(|other| other.lost()),
         }
     }
 
@@ -131,13 +132,14 @@ impl HeldZnode {
     fn evidence_in(&self, inner: &ZnodeState) -> Evidence {
         let is_gone = inner.life.is_over() || inner.deleted_over.is_some() || self.session.is_ended();
         let (connection, seen_over) = (self.session.connection(), self.seen_over.load(Ordering::Acquire));
-        Evidence {
+        let own = Evidence {
             is_gone,
             is_connected: connection != 0,
             is_seen: connection == 0 || connection == seen_over,
             is_watched: inner.is_watched,
             valid_until: self.session.valid_until(),
-        }
+        };
+        self.znode.rests_on.iter().fold(own, |own, other| own.and(other.evidence()))
     }
 
     /// Notes that the znode was seen over this connection, after the hold began. A later one may be known already, over

@@ -3,7 +3,7 @@
 //! Nothing here talks to a server, so each rule is tested as a table of names. [`LockInternals`](crate::LockInternals)
 //! lists the children and acts on the [`Decision`].
 
-use crate::locks::recipe::znode_name::ZNodeName;
+use crate::{framework::znodes::create::Mark, locks::recipe::znode_name::ZNodeName};
 
 /// From this sequence number on no lock is granted: at 2^31 the server stops counting properly.
 const FIRST_EXHAUSTED: i64 = i32::MAX as i64 - 1_000_000;
@@ -57,6 +57,8 @@ pub enum Decision {
     },
     /// The contender's own node is not listed (or is no contender, without a sequence number): start again.
     Missing,
+    /// The contender may neither hold nor wait where it stands: queue anew, behind all that are listed.
+    Requeue,
 }
 
 /// [`Decision`] in the shape that Curator's drivers return; `into()` makes one of it. Java: `PredicateResults`.
@@ -262,6 +264,9 @@ impl LockInternalsDriver for WriteLockDriver {
 /// It watches the last writer in front of it, so that it wakes once, not once per writer. A contender that is not known
 /// to be a reader counts as a writer. `max_leases` is not looked at: any number of readers hold the lock together.
 ///
+/// An [`InterProcessReadLock`](crate::InterProcessReadLock), whose znodes are marked for it, goes past those of
+/// [`InterProcessUpgradableLock`](crate::InterProcessUpgradableLock)s, and queues anew where one of them is about to be a writer.
+///
 /// ```
 /// use curator_locks::{Decision, LockInternalsDriver, ReadLockDriver};
 ///
@@ -275,11 +280,65 @@ impl LockInternalsSorter for ReadLockDriver {}
 
 impl LockInternalsDriver for ReadLockDriver {
     fn decide(&self, children: &[String], own: &str, _max_leases: usize) -> Decision {
-        decide_shared(children, own)
+        decide_shared(children, own, READ_NAME)
     }
 
     fn lock_name(&self) -> &str {
         READ_NAME
+    }
+}
+
+/// A writer to others, and one at a time: behind every writer in front, but beside readers.
+///
+/// # Why it is safe
+/// Readers that bear a mark go past it, as its own name is [marked](Mark::UPGRADABLE); all others wait for it as for a writer. Its
+/// upgrade is a second znode at the end of the queue, decided by [`UpgradeDriver`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(unreachable_pub, reason = "the model check reaches it through a hidden door of the feature `testing`")]
+pub struct UpgradableLockDriver;
+
+impl LockInternalsDriver for UpgradableLockDriver {
+    fn decide(&self, children: &[String], own: &str, _max_leases: usize) -> Decision {
+        decide_shared(children, own, WRITE_NAME)
+    }
+
+    fn lock_name(&self) -> &str {
+        WRITE_NAME
+    }
+}
+
+/// The upgrade of an upgradable lock that is held: it waits for the readers that may hold, and for nobody else.
+///
+/// These are all readers in front of the upgradable znode, and of those that go past it the ones that no writer keeps waiting:
+/// in front of the first writer behind it, which may be the upgrade itself.
+///
+/// A reader behind another writer cannot hold, until that writer gives up: then it finds the upgrade behind itself, and queues
+/// anew. By its number alone it would hold beside an upgrade that was granted before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(unreachable_pub, reason = "as above")]
+pub struct UpgradeDriver {
+    /// The name of the upgradable znode.
+    pub upgradable: String,
+}
+
+impl LockInternalsDriver for UpgradeDriver {
+    fn decide(&self, children: &[String], own: &str, _max_leases: usize) -> Decision {
+        let own = listed(children, own, WRITE_NAME);
+        let Some((own, upgradable)) = own.zip(Listed::of(&self.upgradable, WRITE_NAME)) else {
+            return Decision::Missing;
+        };
+        let first_writer = first_writer_behind(children, &self.upgradable, |_| true);
+        let end = first_writer.and_then(|name| sequence_for(name, WRITE_NAME)).unwrap_or(own.sequence);
+        let may_hold = |reader: &Listed<'_>| {
+            let goes_past = reader.sequence > upgradable.sequence && reader.sequence < end;
+            reader.sequence < upgradable.sequence || goes_past && Mark::of(reader.name).has(Mark::PASSES)
+        };
+        let readers = children.iter().filter_map(|child| Listed::of(child, WRITE_NAME)).filter(|other| other.is_reader);
+        readers.filter(may_hold).max().map_or(Decision::Granted, |reader| reader.wait(false))
+    }
+
+    fn lock_name(&self) -> &str {
+        WRITE_NAME
     }
 }
 
@@ -346,17 +405,41 @@ fn decide_exclusive(children: &[String], own: &str, max_leases: usize, lock_name
     watched.wait(index == 0)
 }
 
-fn decide_shared(children: &[String], own: &str) -> Decision {
-    let Some(own) = listed(children, own, READ_NAME) else { return Decision::Missing };
-    let (mut first, mut last_writer) = (own, None);
-    for place in children.iter().filter_map(|child| Listed::of(child, READ_NAME)) {
+fn decide_shared(children: &[String], own: &str, lock_name: &str) -> Decision {
+    let Some(own) = listed(children, own, lock_name) else { return Decision::Missing };
+    let goes_past = Mark::of(own.name).has(Mark::PASSES);
+    let (mut first, mut last_writer, mut has_passed, mut is_upgraded) = (own, None, false, false);
+    for place in children.iter().filter_map(|child| Listed::of(child, lock_name)) {
         first = first.min(place);
         // Smaller, not equal: a writer with the reader's own number made this very reader by a downgrade.
-        if !place.is_reader && place.sequence < own.sequence {
-            last_writer = last_writer.max(Some(place));
+        match place.sequence < own.sequence {
+            _ if place.is_reader => {}
+            true if goes_past && is_upgradable(place.name) => has_passed = true,
+            true => last_writer = last_writer.max(Some(place)),
+            false => is_upgraded |= goes_past && Mark::of(place.name).has(Mark::UPGRADE),
         }
     }
-    last_writer.map_or(Decision::Granted, |writer| writer.wait(writer == first))
+    match last_writer {
+        Some(writer) => writer.wait(writer == first),
+        None if has_passed && is_upgraded => Decision::Requeue,
+        None => Decision::Granted,
+    }
+}
+
+fn is_upgradable(name: &str) -> bool {
+    Mark::of(name).has(Mark::UPGRADABLE)
+}
+
+/// The first contender behind this one that nobody goes past, what is neither a reader nor upgradable, of those that count.
+pub(crate) fn first_writer_behind<'a>(
+    children: &'a [String],
+    name: &str,
+    counts: impl Fn(&str) -> bool,
+) -> Option<&'a str> {
+    let number = sequence_for(name, WRITE_NAME)?;
+    let others = children.iter().filter_map(|child| Listed::of(child, WRITE_NAME));
+    let behind = others.filter(|other| !other.is_reader && other.sequence > number && !is_upgradable(other.name));
+    behind.filter(|other| counts(other.name)).min().map(|writer| writer.name)
 }
 
 fn listed<'a>(children: &'a [String], own: &str, lock_name: &str) -> Option<Listed<'a>> {
@@ -370,10 +453,10 @@ pub(crate) fn sorted_contenders(children: &[String]) -> Vec<&str> {
     places.into_iter().map(|place| place.name).collect()
 }
 
-/// Whether another contender in a directory cannot hold beside `own`. Readers hold beside readers.
+/// Whether another contender in a directory cannot hold beside `own`. Readers hold beside readers, and beside what they go past.
 pub(crate) fn stands_in_the_way(children: &[String], own: &str, is_shared: bool) -> bool {
     let mut others = children.iter().filter(|name| *name != own).filter_map(|child| Listed::of(child, ""));
-    others.any(|other| !(is_shared && other.is_reader))
+    others.any(|other| !(is_shared && (other.is_reader || is_upgradable(other.name))))
 }
 
 /// All children in the order of their texts after the lock name. Java: `LockInternals.getSortedChildren`.

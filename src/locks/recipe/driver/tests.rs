@@ -320,9 +320,71 @@ fn others_stand_in_the_way_unless_readers_share() {
         (&[own, reader], true, false),
         (&[own, reader], false, true),
         (&[own, reader, writer], true, true),
+        (&[own, reader, &marked(Mark::UPGRADABLE, 3)], true, false),
+        (&[own, reader, &marked(Mark::UPGRADE, 3)], true, true),
     ] {
         assert_eq!(stands_in_the_way(&listing(others), own, is_shared), is_so, "{others:?}");
     }
+}
+
+/// A reader's name where its mark says so, and a writer's otherwise.
+fn marked(mark: Mark, number: u32) -> String {
+    let name = if mark.has(Mark::PASSES) { READ_NAME } else { WRITE_NAME };
+    format!("{}{name}{number:010}", mark.sample())
+}
+
+#[test]
+fn a_marked_reader_goes_past_upgradable_ones_and_waits_for_other_writers() {
+    let [first, second] = [2, 4].map(|number| marked(Mark::UPGRADABLE, number));
+    let (own, upgrade) = (marked(Mark::PASSES, 6), marked(Mark::UPGRADE, 7));
+    let (java, writer) = ("j-__READ__0000000005", "w-__WRIT__0000000003");
+    let all = [&*first, writer, &*second, java, &*own, &*upgrade];
+    let without = |name: &str| all.into_iter().filter(|other| *other != name).collect::<Vec<_>>();
+    assert_eq!(reader(&all, &own), wait(writer, false));
+    assert_eq!(reader(&without(writer), &own), Decision::Requeue);
+    assert_eq!(reader(&[&first, &second, &own], &own), Decision::Granted);
+    assert_eq!(reader(&[&own, &upgrade], &own), Decision::Granted, "it goes past nothing");
+    assert_eq!(reader(&[java, &upgrade, &marked(Mark::PASSES, 8)], &marked(Mark::PASSES, 8)), wait(&upgrade, false));
+    assert_eq!(reader(&all, java), wait(&second, false), "not marked");
+    // The reader of the holder, with the number of its upgradable znode.
+    let own = marked(Mark::PASSES, 2);
+    assert_eq!(reader(&[&first, &own, &upgrade], &own), Decision::Granted);
+}
+
+#[test]
+fn an_upgradable_one_waits_for_what_is_no_reader() {
+    let decided = |children: &[&str], own: &str| UpgradableLockDriver.decide(&listing(children), own, 1);
+    let [first, second] = [2, 4].map(|number| marked(Mark::UPGRADABLE, number));
+    let (reader, writer) = (marked(Mark::PASSES, 1), "w-__WRIT__0000000003");
+    assert_eq!(decided(&[&reader, &first, writer], &first), Decision::Granted);
+    assert_eq!(decided(&[&first, &second], &second), wait(&first, true));
+    assert_eq!(decided(&[&first, writer, &second], &second), wait(writer, false));
+    assert_eq!(decided(&[&first], &second), Decision::Missing);
+    // Everybody else takes it for a writer.
+    let [java, java_writer] = ["j-__READ__0000000005", "k-__WRIT__0000000006"];
+    assert_eq!(self::reader(&[&first, java], java), wait(&first, true));
+    assert_eq!(self::writer(&[&first, java_writer], java_writer), wait(&first, true));
+}
+
+#[test]
+fn an_upgrade_waits_for_the_readers_that_may_hold() {
+    let upgradable = marked(Mark::UPGRADABLE, 3);
+    let own = marked(Mark::UPGRADE, 9);
+    let decided = |others: &[&str]| {
+        let children = listing(&[others, &[&*upgradable, &*own][..]].concat());
+        UpgradeDriver { upgradable: upgradable.clone() }.decide(&children, &own, 1)
+    };
+    let passes = |number: u32| marked(Mark::PASSES, number);
+    let [in_front, of_holder, behind, later] = [1, 3, 5, 10].map(passes);
+    let (java_in_front, java, writer) = ("j-__READ__0000000002", "j-__READ__0000000004", "w-__WRIT__0000000006");
+    assert_eq!(decided(&[]), Decision::Granted);
+    assert_eq!(decided(&[&in_front]), wait(&in_front, false));
+    assert_eq!(decided(&[java_in_front]), wait(java_in_front, false));
+    assert_eq!(decided(&[java]), Decision::Granted, "it waits itself");
+    assert_eq!(decided(&[&behind]), wait(&behind, false));
+    assert_eq!(decided(&[&behind, &in_front, writer]), wait(&behind, false));
+    assert_eq!(decided(&[&passes(7), writer, &later, &of_holder]), Decision::Granted);
+    assert_eq!(decided(&[&passes(7), &marked(Mark::UPGRADABLE, 6)]), wait(&passes(7), false));
 }
 
 #[test]
