@@ -5,7 +5,8 @@ use std::time::Duration;
 use curator_locks::{
     AcquireOptions, Caching, CuratorFramework, Dialect, Hold, InterProcessLock, InterProcessMultiLock,
     InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
-    InterProcessUnfairMutex, InterProcessWriteLock, LockGuard, MultiLockGuard, Result, SemaphoreMutexGuard,
+    InterProcessUnfairMutex, InterProcessUpgradableLock, InterProcessWriteLock, LockGuard, MultiLockGuard, Result,
+    SemaphoreMutexGuard,
 };
 
 use super::adapters::{Candidate, OneLease};
@@ -135,6 +136,9 @@ pub(crate) const READ: Subject = Subject { name: "read", make: read, rival: writ
 
 pub(crate) const WRITE: Subject = Subject { name: "write", make: write, rival: write, ..MUTEX };
 
+pub(crate) const UPGRADABLE: Subject =
+    Subject { name: "upgradable", make: upgradable, rival: upgradable, ..MUTEX };
+
 pub(crate) const CACHED_READ: Subject = Subject {
     name: "cached_read",
     make: cached_read,
@@ -187,6 +191,10 @@ fn write(client: &CuratorFramework) -> Box<dyn Lock> {
     Box::new(InterProcessReadWriteLock::new(client, LOCK).unwrap().write_lock().clone())
 }
 
+fn upgradable(client: &CuratorFramework) -> Box<dyn Lock> {
+    Box::new(InterProcessReadWriteLock::new(client, LOCK).unwrap().upgradable_lock().clone())
+}
+
 fn cached_read(client: &CuratorFramework) -> Box<dyn Lock> {
     Box::new(cached_read_write(client).read_lock().clone())
 }
@@ -223,7 +231,14 @@ macro_rules! guards {
     };
 }
 
-guards!(InterProcessMutex, InterProcessMultiLock, InterProcessReadLock, InterProcessWriteLock, InterProcessUnfairMutex);
+guards!(
+    InterProcessMutex,
+    InterProcessMultiLock,
+    InterProcessReadLock,
+    InterProcessWriteLock,
+    InterProcessUpgradableLock,
+    InterProcessUnfairMutex
+);
 
 impl Lock for InterProcessSemaphoreMutex {
     fn guard(&self) -> Result<Box<dyn Guard + '_>> {

@@ -129,6 +129,7 @@ macro_rules! locks_alike {
             multi = subject::MULTI, without [guard_send: BELONGS_TO_A_THREAD]
             read = subject::READ, without [exclusion_of_its_own_kind: READERS, guard_send: BELONGS_TO_A_THREAD]
             write = subject::WRITE, without [guard_send: BELONGS_TO_A_THREAD]
+            upgradable = subject::UPGRADABLE, without [guard_send: BELONGS_TO_A_THREAD]
             lease = subject::LEASE, without [
                 stale_locker: VALUES,
                 release_of_nothing: "what is given back is a value: without one there is nothing to call",

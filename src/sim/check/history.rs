@@ -25,8 +25,10 @@ impl fmt::Debug for Actor {
 pub(crate) enum Share {
     /// Beside nobody.
     Alone,
-    /// Beside other readers.
+    /// Beside readers, upgradable ones among them.
     Readers,
+    /// Beside readers, but one at a time.
+    Upgradable,
     /// Beside as many others as there are leases.
     Leases,
 }
@@ -63,6 +65,8 @@ pub(crate) struct Claim {
     pub(crate) needs_quorum: bool,
     /// The znode of the writer that became this reader.
     pub(crate) writer: Option<String>,
+    /// The upgradable znode that this writer holds by as well.
+    pub(crate) rests_on: Option<String>,
     /// What the hold's listener was told, and when.
     pub(crate) told: Vec<(At, Word)>,
     /// Whether somebody listens.
@@ -109,7 +113,8 @@ impl Claim {
     pub(crate) fn excludes(&self, other: &Claim) -> bool {
         self.place == other.place
             && match (self.share, other.share) {
-                (Share::Readers, Share::Readers) | (Share::Leases, Share::Leases) => false,
+                (Share::Readers, Share::Readers | Share::Upgradable) | (Share::Leases, Share::Leases) => false,
+                (Share::Upgradable, Share::Readers) => false,
                 // A writer that goes on as a reader has both for a moment.
                 _ => self.by != other.by,
             }
@@ -217,7 +222,8 @@ impl Facts {
     /// Why the promise to this claim does not count at this moment.
     pub(crate) fn excuse(&self, claim: &Claim, at: At) -> Option<Excuse> {
         let within = |(from, to): (At, At)| from <= at && at <= to + self.timeout;
-        let ends = [self.deleted.get(&claim.znode), self.closed.get(&claim.session)];
+        let rests_on = claim.rests_on.as_ref().and_then(|znode| self.deleted.get(znode));
+        let ends = [self.deleted.get(&claim.znode), rests_on, self.closed.get(&claim.session)];
         if ends.into_iter().flatten().any(|end| *end <= at) {
             Some(Excuse::Deleted)
         } else if !claim.needs_quorum && self.isolated.iter().copied().any(within) {

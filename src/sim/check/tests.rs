@@ -31,6 +31,7 @@ fn claim(process: usize, token: i64, begun: f64, until: f64, ended: Option<f64>)
         ended: ended.map(s),
         needs_quorum: false,
         writer: None,
+        rests_on: None,
         told: Vec::new(),
         listens: false,
     }
@@ -83,6 +84,23 @@ fn a_reader_beside_a_writer_is_found_and_a_reader_beside_a_reader_is_none() {
     let writer = claim(1, 2, 4.0, 9.0, Some(5.5));
     finds_nothing(&history(vec![writer.clone(), downgraded.clone()]));
     finds(&history(vec![writer, downgraded, claim(2, 3, 6.0, 9.0, None)]), "two holders");
+}
+
+#[test]
+fn an_upgradable_one_stands_beside_readers_and_its_upgrade_alone() {
+    let of = |share| move |process, token, begun| Claim { share, ..claim(process, token, begun, begun + 2.0, None) };
+    let (reader, upgradable) = (of(Share::Readers), of(Share::Upgradable));
+    finds_nothing(&history(vec![upgradable(0, 3, 1.0), reader(1, 2, 1.5), reader(1, 4, 1.6)]));
+    finds(&history(vec![upgradable(0, 3, 1.0), upgradable(1, 4, 1.5)]), "two holders");
+    let upgrade = |begun| Claim { rests_on: Some("/l/lock-0000000003".into()), ..claim(0, 6, begun, 3.0, None) };
+    finds_nothing(&history(vec![upgradable(0, 3, 1.0), upgrade(2.0)]));
+    finds(&history(vec![upgradable(0, 3, 1.0), reader(1, 2, 1.5), upgrade(2.0)]), "two holders");
+    finds(&history(vec![upgradable(0, 3, 1.0), upgrade(2.0), upgradable(1, 5, 4.0)]), "a token that does not grow");
+    // Who deletes the upgradable znode has deleted both.
+    let mut deleted = history(vec![upgrade(1.0), claim(1, 7, 2.5, 4.0, None)]);
+    finds(&deleted, "two holders");
+    deleted.facts.deleted.insert("/l/lock-0000000003".into(), s(2.0));
+    finds_nothing(&deleted);
 }
 
 #[test]

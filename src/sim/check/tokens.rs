@@ -11,16 +11,21 @@ pub(super) fn check(history: &History, verdict: &mut Verdict) {
             |claim: &&Claim| claim.place == place && claim.share != Share::Leases && claim.is_valid_at_first();
         let mut claims: Vec<&Claim> = history.claims.iter().filter(of_place).collect();
         claims.sort_by_key(|claim| claim.begun);
-        let (mut alone, mut readers): (Option<&Claim>, Option<&Claim>) = (None, None);
+        let (mut alone, mut readers, mut upgradables): (Option<&Claim>, Option<&Claim>, Option<&Claim>) =
+            (None, None, None);
         for claim in claims {
-            let is_reader = claim.share == Share::Readers;
-            let before = [alone, readers.filter(|_| !is_reader)];
+            let (is_reader, is_alone) = (claim.share == Share::Readers, claim.share == Share::Alone);
+            let before = [alone, readers.filter(|_| is_alone), upgradables.filter(|_| !is_reader)];
             for earlier in before.into_iter().flatten().filter(|earlier| !is_in_order(earlier, claim)) {
                 let what = || format!("[{claim}] after [{earlier}]");
                 let place = ("a token that does not grow", claim.begun);
                 verdict.broken_unless_excused(history, &[earlier, claim], place, what);
             }
-            let last = if is_reader { &mut readers } else { &mut alone };
+            let last = match claim.share {
+                Share::Readers => &mut readers,
+                Share::Upgradable => &mut upgradables,
+                Share::Alone | Share::Leases => &mut alone,
+            };
             if last.is_none_or(|last| last.token < claim.token) {
                 *last = Some(claim);
             }

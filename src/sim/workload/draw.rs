@@ -168,6 +168,7 @@ impl Draw {
                     With::Listener,
                     With::Write,
                     With::Downgrade,
+                    With::Upgrade,
                 ];
                 What::Lock { place, is_reader, way, hold, with: self.of(&with) }
             }

@@ -55,6 +55,7 @@ impl Terms {
                 client: self.client,
                 needs_quorum: self.user.shared.own().needs_quorum,
                 writer: None,
+                rests_on: None,
                 listens: false,
             };
             self.notes().granted(hold, &grant)

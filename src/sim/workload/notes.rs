@@ -62,6 +62,7 @@ pub(crate) struct Grant<'a> {
     pub(crate) client: u64,
     pub(crate) needs_quorum: bool,
     pub(crate) writer: Option<String>,
+    pub(crate) rests_on: Option<String>,
     pub(crate) listens: bool,
 }
 
@@ -93,7 +94,8 @@ impl Notes {
     pub(crate) fn granted(&self, hold: &Hold, grant: &Grant<'_>) -> usize {
         let node = hold.node();
         let (until, token) = (hold.valid_until(), hold.fencing_token());
-        let most = node.ends_at();
+        let of_other = node.rests_on().and_then(|other| other.ends_at());
+        let most = node.ends_at().into_iter().chain(of_other).min();
         let (session, znode) = (node.session().clone(), node.path().as_str().to_owned());
         let until = grant.process.true_time(until);
         let at = self.world.now();
@@ -112,6 +114,7 @@ impl Notes {
             ended: None,
             needs_quorum: grant.needs_quorum,
             writer: grant.writer.clone(),
+            rests_on: grant.rests_on.clone(),
             told: Vec::new(),
             listens: grant.listens,
         };

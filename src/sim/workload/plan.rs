@@ -175,6 +175,8 @@ pub(crate) enum With {
     Write,
     /// A writer that goes on as a reader.
     Downgrade,
+    /// A reader that becomes a writer: of a read/write lock, by its upgradable lock.
+    Upgrade,
 }
 
 /// A fault and its moment.

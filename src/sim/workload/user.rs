@@ -209,12 +209,16 @@ impl User {
             client: objects.number,
             needs_quorum: self.shared.own().needs_quorum,
             writer: None,
+            rests_on: None,
             listens: false,
         }
     }
 
     fn lock(&self, (place, is_reader): (usize, bool), way: Way, time: Duration, with: With) {
         let objects = self.shared.objects();
+        if let (With::Upgrade, Object::ReadWrite(both)) = (with, &objects.locks[place]) {
+            return self.upgrade((place, &objects), both, way, time);
+        }
         let Some(lock) = objects.locks[place].lock(is_reader) else { return };
         let grant = self.grant(&objects, (place, is_reader));
         match with {
@@ -236,7 +240,7 @@ impl User {
                     self.release_once(|| guard.release());
                 }
             }
-            With::Plain | With::Again | With::Downgrade => {
+            With::Plain | With::Again | With::Downgrade | With::Upgrade => {
                 let Some(holds) = self.acquire((place, "acquire"), way, |options| lock.acquire_holds(options)) else {
                     return;
                 };
@@ -292,6 +296,45 @@ impl User {
         if !reader.is_empty() {
             self.hold(&reader, time / 2);
             self.release(|| read.release());
+        }
+    }
+
+    /// Reads, writes, and reads on. Now and then the end of the upgradable lock is that of its upgrade.
+    fn upgrade(
+        &self,
+        (place, objects): (usize, &Objects),
+        both: &crate::InterProcessReadWriteLock,
+        way: Way,
+        time: Duration,
+    ) {
+        let upgradable = both.upgradable_lock();
+        let got = self.acquire((place, "upgradable"), way, |options| upgradable.lock_with(options));
+        let Some(held) = got else { return };
+        let grant = Grant { share: Share::Upgradable, ..self.grant(objects, (place, false)) };
+        let reading = (self.shared.notes.granted(&held, &grant), (*held).clone());
+        // What keeps one znode keeps no two, and an upgrade does not queue.
+        let way = if matches!(way, Way::Bounded(..) | Way::Queue(_)) { Way::Wait } else { way };
+        let mut claims = vec![reading];
+        let writing = self.acquire((place, "upgrade"), way, |options| upgradable.upgrade_with(options));
+        if let Some(writing) = &writing {
+            let rests_on = Some(held.node().path().as_str().to_owned());
+            let grant = Grant { rests_on, ..self.grant(objects, (place, false)) };
+            claims.push((self.shared.notes.granted(writing, &grant), (**writing).clone()));
+            self.write(place, objects, writing);
+        }
+        match writing {
+            Some(writing) if time.subsec_millis().is_multiple_of(2) => {
+                self.hold(&claims[1..], time / 2);
+                self.release_once(|| writing.release());
+                self.hold(&claims[..1], time / 2);
+                self.release_once(|| held.release());
+            }
+            writing => {
+                claims.reverse();
+                self.hold(&claims, time);
+                self.release_once(|| held.release());
+                drop(writing);
+            }
         }
     }
 

@@ -6,3 +6,4 @@ mod support;
 
 mod downgrade;
 mod queue;
+mod upgradable;

@@ -36,6 +36,8 @@ impl Hold {
     /// ```
     pub fn guard_transaction(&self, transaction: Transaction) -> Result<Transaction> {
         let lock = self.path().rsplit_once('/').map_or("/", |(lock, _)| lock).to_owned();
-        Ok(transaction.guarded_by(lock, self.node()))
+        // An upgrade holds by the znode of the upgradable lock as well.
+        let nodes = std::iter::once(self.node()).chain(self.node().rests_on());
+        Ok(nodes.fold(transaction, |transaction, node| transaction.guarded_by(lock.clone(), node)))
     }
 }
