@@ -132,13 +132,13 @@ pub use locks::{
     AcquireOptions, Caching, CancelLeadership, CloseMode, Deadline, Decision, EntryMode, EntryState, FencingChecker,
     FencingError, FencingToken, FileFencingChecker, Hold, InterProcessLock, InterProcessMultiLock, InterProcessMutex,
     InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2,
-    InterProcessUnfairMutex, InterProcessUpgradableLock, InterProcessWriteLock, LeaderLatch, LeaderLatchListener, LeaderSelector,
-    LeaderSelectorListener, LeaderState, Leadership, Lease, LockGuard, LockInternals, LockInternalsDriver,
-    LockInternalsSorter, LockKind, LockQueue, Locker, MultiLockGuard, NameStyle, Participant, PredicateResults,
-    QueueEntry, ReadLockDriver, Revocable, RevocationListener, RevocationRequest, Revoker, SelfFence,
+    InterProcessUnfairMutex, InterProcessUpgradableLock, InterProcessWriteLock, LeaderLatch, LeaderLatchListener,
+    LeaderSelector, LeaderSelectorListener, LeaderState, Leadership, Lease, LockGuard, LockInternals,
+    LockInternalsDriver, LockInternalsSorter, LockKind, LockQueue, Locker, MultiLockGuard, NameStyle, Participant,
+    PredicateResults, QueueEntry, ReadLockDriver, Revocable, RevocationListener, RevocationRequest, Revoker, SelfFence,
     SemaphoreMutexGuard, SharedCount, SharedCountListener, SharedCountReader, SharedValue, SharedValueListener,
-    SharedValueReader, StaleToken, StandardLockInternalsDriver, TenureState, UncleanDeath, VersionedValue,
-    WaitStrategy, WriteLockDriver, ZooKeeperFencingChecker, zookeeper_recipe,
+    SharedValueReader, StaleToken, StandardLockInternalsDriver, TenureState, UncleanDeath, VersionedValue, WaitStrategy,
+    WriteLockDriver, ZooKeeperFencingChecker, zookeeper_recipe,
 };
 pub use proto::types::{Acl, CreateMode, Stat, perms};
 #[cfg(feature = "sasl")]

@@ -135,6 +135,35 @@ pub(crate) fn check_exclusive(holds: &[Hold]) -> Report {
     exclusive(holds).unwrap_or_else(|violation| panic!("{violation}"))
 }
 
+/// As [`check_exclusive`], but for the order of the sequence numbers: an upgrade comes before those that wait in front of its
+/// znode. Tokens tell the order, of which Curator's readers have none.
+#[track_caller]
+pub(crate) fn check_upgrades(holds: &[Hold]) -> Report {
+    let mut report = Report { holds: holds.len(), ..Report::default() };
+    for holds in by_directory(holds).values() {
+        let checked = check_overlaps(holds, &mut report).and_then(|()| check_tokens(holds));
+        checked.unwrap_or_else(|violation| panic!("{violation}"));
+        report.crossings += crossings(holds);
+    }
+    report
+}
+
+fn check_tokens(holds: &[&Hold]) -> Result<(), String> {
+    let has_token = |hold: &&&Hold| hold.token.value() != 0 && (hold.side == Side::Rust || hold.mode != Mode::Read);
+    let (mut newest, mut last_alone): (Option<&Hold>, Option<&Hold>) = (None, None);
+    for hold in holds.iter().filter(has_token) {
+        let in_front = if hold.mode == Mode::Read { last_alone } else { newest };
+        let keeps_token =
+            |before: &&Hold| hold.mode == Mode::Read && before.session == hold.session && before.token == hold.token;
+        if let Some(before) = in_front.filter(|before| before.token >= hold.token && !keeps_token(before)) {
+            return Err(format!("a token that does not grow:\n{before:?}\n{hold:?}"));
+        }
+        newest = newest.filter(|newest| newest.token > hold.token).or(Some(hold));
+        last_alone = Some(*hold).filter(|hold| hold.mode != Mode::Read).or(last_alone);
+    }
+    Ok(())
+}
+
 /// Never more leases than there are.
 #[track_caller]
 pub(crate) fn check_leases(holds: &[Hold], limit: usize) -> Report {
@@ -319,6 +348,19 @@ mod tests {
         ] {
             assert!(exclusive(&[&wrong[..], std::slice::from_ref(&last)].concat()).is_err());
         }
+    }
+
+    #[test]
+    fn an_upgrade_may_come_before_those_in_front_of_its_znode_if_its_token_says_so() {
+        let upgrade = |token: &str| Hold { token: token.parse().unwrap(), ..hold(Rust, Write, 10, 20, 9) };
+        let (reader, writer) = (hold(Rust, Read, 5, 9, 2), hold(Java, Write, 20, 30, 3));
+        // Curator's reader, which the other one has overtaken.
+        let java = hold(Java, Read, 31, 32, 1);
+        let history = |token: &str| vec![reader.clone(), upgrade(token), writer.clone(), java.clone()];
+        assert_eq!(check_upgrades(&history("102.9223372036854775809")).holds, 4);
+        let by_directory = history("109");
+        assert!(check_tokens(&by_directory.iter().collect::<Vec<_>>()).is_err());
+        assert!(exclusive(&history("102.9223372036854775809")).is_err(), "by its number it overtakes");
     }
 
     #[test]

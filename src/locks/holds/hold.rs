@@ -73,7 +73,8 @@ impl Hold {
     /// exclusive lock or a writer all earlier grants, for a reader all earlier writers.
     ///
     /// Grants that may stand side by side are in no order: readers that are woken together, or leases of a semaphore, those of
-    /// one acquire included. A writer that goes on as a reader keeps its token.
+    /// one acquire included. A writer that goes on as a reader keeps its token. An [upgrade](crate::InterProcessUpgradableLock#upgrade)
+    /// has one of its own, greater than that of the upgradable lock, whose holder goes on with it after the upgrade.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         FencingToken::of_grant(self.held.token(), self.held.grant_number())

@@ -120,7 +120,8 @@ pub struct QueueEntry {
     pub path: String,
     /// The session it belongs to; 0 if its znode is not ephemeral, so that it stays until somebody deletes it.
     pub session: i64,
-    /// The czxid of its znode: its fencing token.
+    /// The czxid of its znode: its fencing token, unless it is [upgradable](EntryMode::Upgradable), or an upgrade, and others were in
+    /// the queue.
     pub fencing_token: FencingToken,
     /// Since when it has been queueing or holding: milliseconds since the epoch, by the server's clock. For a tenure:
     /// since when its znode has been there, whichever threads have held by it.

@@ -89,6 +89,20 @@ impl Held for Writing {
     }
 }
 
+/// The guard of an upgradable lock, and that of its upgrade.
+struct Upgraded(LockGuard, LockGuard);
+
+impl Held for Upgraded {
+    fn holds(&self) -> Vec<&Hold> {
+        vec![&self.1]
+    }
+    fn release(self: Box<Self>) -> Result<()> {
+        let upgrade = self.1.release();
+        let upgradable = self.0.release();
+        upgrade.and(upgradable)
+    }
+}
+
 struct Alone(SemaphoreMutexGuard);
 
 impl Held for Alone {
@@ -222,12 +236,21 @@ impl Locks {
                 let kind = if fastrand::u8(..3) == 0 { "write" } else { "read" };
                 return self.attempt(&format!("{cached}{kind}"), path, timeout);
             }
+            "rw-upgrade" => {
+                let kind = if fastrand::bool() { "upgrade" } else { "rw" };
+                return self.attempt(&format!("{cached}{kind}"), path, timeout);
+            }
             _ => {}
         }
         let held: Option<Box<dyn Held>> = match self.lock(kind, path)? {
             Lock::Mutex(mutex) => mutex.lock_with(&options)?.map(|guard| Box::new(Guard(guard)) as _),
             Lock::ReadWrite(lock) if plain == "read" => {
                 lock.read_lock().lock_with(&options)?.map(|guard| Box::new(Reading(guard)) as _)
+            }
+            Lock::ReadWrite(lock) if plain == "upgrade" => {
+                let upgradable = lock.upgradable_lock();
+                let Some(held) = upgradable.lock_with(&options)? else { return Ok(None) };
+                upgradable.upgrade_with(&options)?.map(|writing| Box::new(Upgraded(held, writing)) as _)
             }
             Lock::ReadWrite(lock) => {
                 lock.write_lock().lock_with(&options)?.map(|guard| Box::new(Writing(lock, guard)) as _)
@@ -277,7 +300,7 @@ impl Locks {
     fn lock(&mut self, kind: &str, path: &str) -> Result<Lock> {
         let (cached, kind) = split(kind);
         let kind = match kind {
-            "read" | "write" => "read-write",
+            "read" | "write" | "upgrade" => "read-write",
             "revocable" => "mutex",
             kind => kind,
         };

@@ -6,7 +6,7 @@ use curator_locks::testing::{Fault, FaultProxy, RequestMatch};
 
 use crate::{
     arena::Arena,
-    history::{Hold, Report, Side, check_exclusive, check_leases, exclusive},
+    history::{Hold, Report, Side, check_exclusive, check_leases, check_upgrades, exclusive},
     peer::{Peer, Place},
     support,
 };
@@ -151,6 +151,52 @@ fn read_write_lock_shared_with_curator() {
         arena.await_children(LOCK, 0);
     }
     arena.check_nothing_is_left(&[LOCK], peers);
+}
+
+/// Curator's readers and writers beside ours, some of which read first and become writers then.
+#[test]
+fn upgradable_lock_shared_with_curator() {
+    let (arena, begin) = (Arena::shared(), Instant::now());
+    arena.keep(LOCK);
+    let peers = arena.peers(3);
+    let [rust, reader, other, writer] = [0, 1, 2, 3].map(|index| &peers[index]);
+    let mut reads = reader.acquire("read", LOCK);
+    rust.tell(&format!("acquire upgrade {LOCK} -1"));
+    arena.await_children(LOCK, 3);
+    writer.tell(&format!("acquire write {LOCK} -1"));
+    arena.await_children(LOCK, 4);
+    // Curator's reader takes it for a writer, and ours, behind another writer, waits for that one.
+    peers[5].tell(&format!("acquire read {LOCK} -1"));
+    other.tell(&format!("acquire read {LOCK} -1"));
+    arena.await_children(LOCK, 6);
+    assert!(peers.iter().all(|peer| peer.heard().is_none()), "Curator's reader holds");
+    reader.release(&mut reads);
+    let mut holds = vec![rust.await_acquired()];
+    assert!(peers.iter().all(|peer| peer.heard().is_none()), "the upgrade holds alone");
+    rust.release(&mut holds[0]);
+    holds.push(writer.await_acquired());
+    writer.release(&mut holds[1]);
+    for waiting in [&peers[5], other] {
+        let mut read = waiting.await_acquired();
+        waiting.release(&mut read);
+        holds.push(read);
+    }
+    holds.push(reads);
+    check_upgrades(&holds);
+
+    let kind_of = of_ours_alone("rw-upgrade", "rw");
+    let holds = hammer(&peers, ROUNDS, kind_of, |_| LOCK.to_owned());
+    assert!(holds.len() >= 6 * ROUNDS);
+    let report = check_upgrades(&holds);
+    check_report("InterProcessUpgradableLock", begin, &report);
+    assert!(report.peak > 1, "no two readers at a time");
+    arena.await_children(LOCK, 0);
+    arena.check_nothing_is_left(&[LOCK], peers);
+}
+
+/// This kind for our side, and that one for the others.
+fn of_ours_alone(ours: &'static str, theirs: &'static str) -> impl Fn(&Peer) -> String {
+    move |peer| if peer.side == Side::Rust { ours } else { theirs }.to_owned()
 }
 
 /// Overlapping sets: each peer needs two paths of three.

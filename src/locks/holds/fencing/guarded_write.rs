@@ -13,7 +13,8 @@ impl Hold {
     /// Every hold with a znode of its own can do this, so readers and each of a semaphore's leases, too. The protected
     /// data has to be in the same ZooKeeper; for all other storage see [`FencingChecker`](crate::FencingChecker).
     ///
-    /// With [`Caching`](crate::Caching) the znode is the process's, so it does not tell two of its threads apart.
+    /// With [`Caching`](crate::Caching) the znode is the process's, so it does not tell two of its threads apart. Of an
+    /// [upgrade](crate::InterProcessUpgradableLock#upgrade) both znodes are checked.
     ///
     /// # Errors
     /// None at present: every hold has a znode with a name of its own.

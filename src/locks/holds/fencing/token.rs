@@ -14,7 +14,9 @@ use crate::error::Error;
 /// guarantees](crate::docs::guarantees#fencing) has an example.
 /// With [`Caching`](crate::Caching) one znode serves many grants. There the token has a second part, the number of the
 /// [grant](FencingToken::grant), and storage has to compare both: [`value`](FencingToken::value) alone does not tell two
-/// threads of one process apart.
+/// threads of one process apart. So has the token of an [upgradable lock](crate::InterProcessUpgradableLock), or of its upgrade,
+/// that is granted while a writer waits behind it: it lies between the number before that writer's znode and the writer's.
+/// What is said of caching below holds for it, too.
 ///
 /// # Forms
 /// | form | without caching | with caching | sorts |
@@ -49,7 +51,7 @@ use crate::error::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken {
     czxid: i64,
-    /// Counted from 1 in each tenure; 0 without caching.
+    /// Counted from 1 in each tenure; 0 without caching. From 2^63 on it lies between the znode with this czxid and the next.
     grant: u64,
 }
 
@@ -70,7 +72,8 @@ impl FencingToken {
         self.czxid
     }
 
-    /// Which grant of its znode it is, counted from 1; 0 without [`Caching`](crate::Caching).
+    /// Which grant of its znode it is, counted from 1; 0 without [`Caching`](crate::Caching). Of an [upgradable
+    /// lock](crate::InterProcessUpgradableLock) any number.
     #[must_use]
     pub fn grant(self) -> u64 {
         self.grant
