@@ -145,7 +145,7 @@ impl UncleanDeaths {
     fn creation(&self, held: &HeldNode, data: &[u8]) -> Request {
         let path = self.mark_path(held).into_string();
         let head = format!("{}\n", held.path());
-        let token = FencingToken::from_value(held.token()).to_bytes();
+        let token = FencingToken::of_grant(held.token(), held.grant_number()).to_bytes();
         let session = held.session().id().to_be_bytes();
         let data = [head.as_bytes(), &token, &session, data].concat();
         Request::Create { path, data, acl: Vec::new(), mode: CreateMode::Persistent }

@@ -233,7 +233,7 @@ impl<E: Clone> Step<'_, E> {
                 self.me.directory = watch.or(self.me.directory);
                 if self.is_outside() { self.wait_outside(names, over) } else { self.decide(names, stat.as_ref(), over) }
             }
-            (Asked::Behind(change, over), Some(Some(Response::Stat(writer)))) => self.between(change, writer, over),
+            (Asked::Behind(changed, over), Some(Some(Response::Stat(writer)))) => self.between(changed, writer, over),
             // It has just given up.
             (Asked::Behind(..), _) => self.list(),
             // Without the directory nobody holds the lock: the create finds out.
@@ -588,23 +588,25 @@ impl<E: Clone> Step<'_, E> {
     ///
     /// Without such a writer an upgrade goes by its own znode, which is younger than all who have held, and older than all who
     /// still come; an upgradable lock, which has no order with readers, by the last change of the directory.
-    fn place(&mut self, children: &[String], change: i64, connection: u64) -> Do<E> {
-        let companion = self.spec.companion.as_ref().map(|companion| &companion.name);
-        let first = companion.or(self.me.nodes.last().map(|node| &node.name));
+    fn place(&mut self, children: &[String], changed: i64, connection: u64) -> Do<E> {
+        let Some(own) = self.me.nodes.last() else { return self.session_ended() };
+        let first = self.spec.companion.as_ref().map_or(&own.name, |companion| &companion.name);
         // An upgrade that is left there is given up: the same one holds no more.
         let is_writer = |name: &str| !Mark::of(name).has(Mark::UPGRADE);
-        let writer = first.and_then(|first| first_writer_behind(children, first, is_writer));
-        if let Some(path) = writer.map(|name| self.child(name)) {
-            return self.send(Asked::Behind(change, connection), vec![(Request::Exists { path, watch: false }, None)]);
+        let writer = first_writer_behind(children, first, is_writer).map(|name| self.child(name));
+        // Not all servers keep account of the last change.
+        let changed = changed.max(own.czxid);
+        if let Some(path) = writer {
+            return self.send(Asked::Behind(changed, connection), vec![(Request::Exists { path, watch: false }, None)]);
         }
-        self.me.token = companion.is_none().then_some((change, 0));
+        self.me.token = self.spec.companion.is_none().then_some((changed, 0));
         self.grant(connection)
     }
 
     /// The token lies right before that of the first writer behind it. No cached grant has a number as high as this second part,
     /// and the directory has changed from one such hold to the next.
-    fn between(&mut self, change: i64, writer: &Stat, connection: u64) -> Do<E> {
-        self.me.token = Some((writer.czxid - 1, BETWEEN | change.cast_unsigned()));
+    fn between(&mut self, changed: i64, writer: &Stat, connection: u64) -> Do<E> {
+        self.me.token = Some((writer.czxid - 1, BETWEEN | changed.cast_unsigned()));
         self.grant(connection)
     }
 
