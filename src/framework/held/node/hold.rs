@@ -331,7 +331,9 @@ impl HeldNode {
 
     /// Ends a hold that has lasted for too long, or rests on one that is lost: first for its holder, then for others.
     pub(crate) fn end_if_over(&self, now: Instant) {
-        let of_other = self.rests_on().filter(|other| !other.znode.is_lasting()).and_then(|other| other.lost());
+        // The end of the session is that of both, and who relies on an older `valid_until` has to have its time.
+        let lasts = |other: &&Arc<HeldNode>| other.znode.is_lasting() || self.session().is_ended();
+        let of_other = self.rests_on().filter(|other| !lasts(other)).and_then(|other| other.lost());
         let (give_back, reason) = {
             let mut inner = self.inner.lock();
             let has_lasted = inner.ends_at.is_some_and(|end| now >= end);
