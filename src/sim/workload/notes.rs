@@ -85,14 +85,17 @@ impl Notes {
         self.state().history.facts.gone.get(path).copied()
     }
 
-    /// The sessions that have expired though no fault was left.
+    /// The sessions that held locks and have expired though no fault was left. Those of attempts to connect that were given up on
+    /// a slow link expire as well.
     pub(crate) fn never_closed(&self) -> Vec<i64> {
         let state = self.state();
         let facts = &state.history.facts;
         // A thread that is kept from running may have missed its heartbeat.
         let Some(healed) = facts.healed.filter(|_| facts.stall.is_zero()) else { return Vec::new() };
         let by_faults = healed + facts.timeout * 3;
-        facts.expired.iter().filter(|(at, _)| *at > by_faults).map(|(_, session)| *session).collect()
+        let held = |session: i64| state.history.claims.iter().any(|claim| claim.session == session);
+        let expired = facts.expired.iter().filter(|(at, session)| *at > by_faults && held(*session));
+        expired.map(|(_, session)| *session).collect()
     }
 
     pub(crate) fn facts(&self, note: impl FnOnce(&mut crate::sim::check::history::Facts)) {
