@@ -120,7 +120,7 @@ impl User {
         match result {
             Some(Ok(())) => return true,
             Some(Err(error)) => {
-                if self.shared.plan.max_frame.is_none() {
+                if self.shared.must_be_served() {
                     self.shared.notes.refused(call, &error.to_string());
                 }
                 self.shared.notes.returned(call, &format!("lead: {}", super::objects::kind_of(&error).0));

@@ -29,6 +29,9 @@ const CALM_HOLD: Duration = Duration::from_millis(20);
 /// as long as a thread may be kept from running.
 const TO_BE_SERVED: Duration = Duration::from_secs(30);
 
+/// A link that is no slower than that is none on which connecting is a matter of luck.
+const QUICK: Duration = Duration::from_millis(10);
+
 /// What the threads of one process share.
 pub(crate) struct Shared {
     pub(crate) plan: Arc<Plan>,
@@ -54,6 +57,12 @@ impl Shared {
 
     pub(crate) fn is_calm(&self) -> bool {
         self.is_calm.load(Ordering::SeqCst)
+    }
+
+    /// Whether no error explains itself once all is healed. A list of many long names fits no small frame; and on a slow link an
+    /// attempt to connect takes longer than a server's share of the session timeout, so that retries may be used up first.
+    pub(super) fn must_be_served(&self) -> bool {
+        self.plan.max_frame.is_none() && self.own().latency <= QUICK
     }
 
     /// How long an untimed acquire may go on without a server.
@@ -167,8 +176,7 @@ impl User {
             Some(Ok(Some(got))) => ("granted".to_owned(), Some(got)),
             Some(Ok(None)) => ("not granted".to_owned(), None),
             Some(Err(error)) => {
-                // A list of many long names fits no small frame.
-                if way == Way::Wait && shared.plan.max_frame.is_none() {
+                if way == Way::Wait && shared.must_be_served() {
                     shared.notes.refused(call, &error.to_string());
                 }
                 (self.failed(what, way, &error), None)
