@@ -1,9 +1,14 @@
 //! T8: once everything has healed every waiter is served or told, and none waits for ever for servers that are gone.
 
+use std::time::Duration;
+
 use super::{
     Verdict,
     history::{At, Call, History, Limit},
 };
+
+/// How long a client has after some session timeouts: a name service that was silent is asked again only after a while.
+const TO_RECOVER: Duration = Duration::from_secs(20);
 
 pub(super) fn check(history: &History, verdict: &mut Verdict) {
     for call in &history.calls {
@@ -18,8 +23,7 @@ fn check_healed(history: &History, call: &Call, verdict: &mut Verdict) {
     let Some(healed) = history.facts.healed else { return };
     let latest = healed.max(call.began) + history.facts.grace;
     let returned = call.returned.unwrap_or(history.end);
-    // By then each client has its session again.
-    let has_session = healed + (history.facts.timeout + history.facts.stall) * 2;
+    let has_session = healed + (history.facts.timeout + history.facts.stall) * 2 + TO_RECOVER;
     if let Some(error) = call.refused.as_ref().filter(|_| call.began > has_session) {
         let what = format!("{}: {error}, although all was healed", describe(call, returned));
         verdict.broken("a waiter that is refused", returned, what);

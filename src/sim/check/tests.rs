@@ -211,8 +211,8 @@ fn a_waiter_that_nobody_serves_is_found() {
         (history.calls[0].began, history.calls[0].refused) = (s(began), Some("uncertain".to_owned()));
         history
     };
-    finds_nothing(&refused(107.9));
-    finds(&refused(108.1), "a waiter that is refused");
+    finds_nothing(&refused(127.9));
+    finds(&refused(128.1), "a waiter that is refused");
 }
 
 #[test]
