@@ -95,7 +95,7 @@ impl User {
         self.shared.plan.places[place].kind.name()
     }
 
-    /// Wants to lead for so long; `None`: until it has led once.
+    /// Wants to lead for so long; `None`: until it has led once. `false`: it could not become a candidate.
     pub(crate) fn lead(&self, place: usize, lasts: Option<Duration>, term: Duration) -> bool {
         let objects = self.shared.objects();
         let (led, has_led) = unbounded();

@@ -25,8 +25,8 @@ use crate::{
 /// How long a lock is held while everybody is to be served.
 const CALM_HOLD: Duration = Duration::from_millis(20);
 
-/// How long everybody has for that, beside some session timeouts: twice as long as the servers have after the last fault, and
-/// as long as a thread may be kept from running.
+/// How long refused acts are tried again, beside some session timeouts: longer than a client may take to recover, so that the
+/// last try is one for which there is no excuse.
 const TO_BE_SERVED: Duration = Duration::from_secs(30);
 
 /// A link that is no slower than that is none on which connecting is a matter of luck.
@@ -106,7 +106,7 @@ impl User {
         }
         let latest = self.shared.process.now() + self.shared.plan.timeout * 3 + TO_BE_SERVED;
         for act in acts {
-            // What a fault has refused is tried again. The last try is one for which there is no excuse.
+            // A fault that is over may still have refused it.
             while !self.act(act, true) && self.shared.process.now() < latest {
                 sleep(self.shared.plan.timeout / 4);
             }
