@@ -201,13 +201,11 @@ impl Background {
             self.core.held.lose_all(Some(&session), reason);
         }
         let retired = self.core.retire_session();
-        if let Some(session) = &retired {
-            self.delete_left_behind(session);
-        }
         self.look(clock::now());
         self.raise_of(retired.as_ref(), state);
         if let Some(session) = retired {
             session.abandon();
+            self.delete_left_behind(&session);
             // A contender with znodes in it waits for its end.
             self.core.wake_waiting();
         }

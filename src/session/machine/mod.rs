@@ -636,11 +636,18 @@ impl<C, W: Clone> Machine<C, W> {
             self.end = error;
             return;
         }
+        // A connection that begins like this has brought nobody a lock: only one before it has.
+        let is_relied_on = self.connections > u64::from(self.link != Link::Down) && self.is_relied_on(now);
         self.end(error, actions);
         actions.push(Action::Raise(SessionEvent::AuthFailed { scheme, detail }));
         // The server hangs up now. To close the session, which may own znodes from before, most servers need no
         // credentials; after a session timeout the servers do it themselves.
-        self.close_at_server(now + self.timeout);
+        self.close_at_server(now + self.timeout, is_relied_on);
+    }
+
+    /// Whether a holder that has asked before may still rely on the session. To close it now would give its lock to another.
+    fn is_relied_on(&self, now: Instant) -> bool {
+        self.valid_until().is_some_and(|until| now < until)
     }
 
     /// Whether the next connection begins with SASL. A session whose credentials were not accepted is closed without.
@@ -859,25 +866,27 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     /// The client gives the session up, or closes it. Every request fails with `error` from now on. The session is closed
-    /// at a server if the client reaches one until then.
-    pub(crate) fn leave(&mut self, error: SessionError, until: Instant, actions: &mut Vec<Action<C, W>>) {
+    /// at a server if the client reaches one until then; one that is given up while a holder may rely on it expires instead.
+    pub(crate) fn leave(&mut self, error: SessionError, now: Instant, until: Instant, actions: &mut Vec<Action<C, W>>) {
         match self.fate {
             Fate::Ended => {}
             Fate::Leaving { until: earlier } => self.fate = Fate::Leaving { until: until.min(earlier) },
             Fate::Alive => {
+                let is_given_up = matches!(error, SessionError::Expired);
+                let is_relied_on = is_given_up && self.is_relied_on(now);
                 let resumes = self.abilities.is_none_or(|known| known.dialect.resumes_sessions());
-                if self.link == Link::Down && !resumes && matches!(error, SessionError::Expired) {
-                    // Nobody can take it up again to close it.
+                if is_relied_on || is_given_up && self.link == Link::Down && !resumes {
+                    // Nobody takes it up again to close it.
                     self.left_behind = self.valid_until();
                 }
                 self.end(error, actions);
-                self.close_at_server(until);
+                self.close_at_server(until, is_relied_on);
             }
         }
     }
 
-    fn close_at_server(&mut self, until: Instant) {
-        if !self.is_known {
+    fn close_at_server(&mut self, until: Instant, is_relied_on: bool) {
+        if !self.is_known || is_relied_on {
             self.fate = Fate::Ended;
             return;
         }

@@ -79,18 +79,21 @@ impl ReaderThread {
                     }
                     self.pause(pause);
                 }
-                NextTry::Try { host, addresses, limit } => match self.connect(&host, &addresses, limit) {
-                    Ok(Some((reader, buffer))) => {
-                        let since = clock::now();
-                        self.serve(reader, buffer);
-                        rotation.connection_ended(clock::since(since));
+                NextTry::Try { host, addresses, limit } => {
+                    let began = clock::now();
+                    match self.connect(&host, &addresses, limit) {
+                        Ok(Some((reader, buffer))) => {
+                            let since = clock::now();
+                            self.serve(reader, buffer);
+                            rotation.connection_ended(since.saturating_duration_since(began), clock::since(since));
+                        }
+                        Ok(None) => {}
+                        Err(error) => {
+                            log::debug!("{host} ({addresses:?}) does not take the session: {error}");
+                            self.disconnected(Some(rotation.refused(&host, &addresses, &error)));
+                        }
                     }
-                    Ok(None) => {}
-                    Err(error) => {
-                        log::debug!("{host} ({addresses:?}) does not take the session: {error}");
-                        self.disconnected(Some(rotation.refused(&host, &addresses, &error)));
-                    }
-                },
+                }
             }
         }
     }

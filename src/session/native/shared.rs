@@ -186,7 +186,7 @@ impl SessionShared {
     }
 
     pub(super) fn leave(self: &Arc<Self>, error: SessionError, until: Instant) {
-        self.input(|machine, actions| machine.leave(error, until, actions));
+        self.input(|machine, actions| machine.leave(error, clock::now(), until, actions));
         let state = self.state.lock();
         if state.machine.is_over(clock::now()) {
             // There is nothing to close at a server, but the reader thread may wait for one.

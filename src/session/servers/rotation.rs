@@ -45,6 +45,8 @@ pub(crate) struct Rotation {
     in_round: bool,
     failed_rounds: u32,
     longest: Duration,
+    /// How long the last attempt took that came to a connection.
+    took: Duration,
     handshakes: Option<&'static Handshakes>,
     /// There was a connection, or a whole round without one: other sessions may come back at the same time.
     comes_back: bool,
@@ -75,6 +77,7 @@ impl Rotation {
             in_round: false,
             failed_rounds: 0,
             longest,
+            took: Duration::ZERO,
             handshakes,
             comes_back: false,
             gives_way_for: gives_way,
@@ -167,12 +170,15 @@ impl Rotation {
     ///
     /// Once some rounds have failed, the last attempt of each gets longer than that: connecting takes two round trips, and
     /// sessions work with round trips of up to 0.3 of their timeout. Among five servers the share of a session of 3 s would
-    /// never do on such a link.
+    /// never do on such a link. Once connected over it, it knows how long that takes: a session of 3 s with three servers and a
+    /// round trip of 0.6 s expired with each cut, as the fourth round came after 17 s.
     fn limit(&self, is_last: bool) -> Duration {
         let share = self.longest / u32::try_from(self.attempts.max(1)).unwrap_or(u32::MAX);
         let most = share.max(FIRST_LIMIT).min(self.longest);
         let limit = share.min(FIRST_LIMIT).saturating_mul(1 << self.failed_rounds.min(16)).min(most);
-        if is_last && self.failed_rounds >= SEVERAL { limit.max(self.longest / 3 * 2) } else { limit }
+        let two_round_trips = self.longest / 3 * 2;
+        let known = (self.took * 3 / 2).min(two_round_trips);
+        limit.max(if is_last && self.failed_rounds >= SEVERAL { two_round_trips } else { known })
     }
 
     /// A connection has ended that was there from the begin, and lasted for that long. Servers that give another session each
@@ -185,8 +191,9 @@ impl Rotation {
 
     /// A server accepted the session, and the connection ended after that time. The servers left in the round come
     /// next, and no pause follows them. A connection that did not last counts as a failed attempt, or a server that
-    /// accepts and hangs up would be tried thousands of times a second.
-    pub(crate) fn connection_ended(&mut self, lasted: Duration) {
+    /// accepts and hangs up would be tried thousands of times a second. `took`: from the begin of the attempt.
+    pub(crate) fn connection_ended(&mut self, took: Duration, lasted: Duration) {
+        self.took = took;
         self.failed_rounds = 0;
         self.comes_back = true;
         self.gives_way_for = self.gives_way;
@@ -288,6 +295,20 @@ mod tests {
     }
 
     #[test]
+    fn after_a_connection_over_a_slow_link_each_attempt_gets_half_more_than_that_took() {
+        let mut rotation = rotation(30);
+        let limit = |rotation: &mut Rotation| match rotation.step() {
+            NextTry::Try { limit, .. } => limit.as_secs_f64(),
+            NextTry::Pause(pause) => unreachable!("a pause of {pause:?}"),
+        };
+        for (took, limits) in [(4.0, 6.0), (0.1, 0.5), (20.0, 10.0)] {
+            limit(&mut rotation);
+            rotation.connection_ended(Duration::from_secs_f64(took), LASTING);
+            assert_eq!([limit(&mut rotation), limit(&mut rotation)], [limits; 2], "{took} s");
+        }
+    }
+
+    #[test]
     fn addresses_of_both_families_of_a_name_are_tried_side_by_side() {
         let found = |texts: &[(&str, &str)]| {
             let address = |text: &str| text.parse().unwrap_or_else(|_| unreachable!("{text}"));
@@ -313,11 +334,11 @@ mod tests {
     fn after_a_connection_that_worked_the_next_server_follows_without_a_pause() {
         let mut rotation = rotation(3);
         let first = address(&rotation.step());
-        rotation.connection_ended(LASTING);
+        rotation.connection_ended(Duration::ZERO, LASTING);
         assert_ne!(address(&rotation.step()), first);
         let mut last = self::rotation(1);
         address(&last.step());
-        last.connection_ended(LASTING);
+        last.connection_ended(Duration::ZERO, LASTING);
         assert!(matches!(last.step(), NextTry::Try { .. }));
     }
 
@@ -325,7 +346,7 @@ mod tests {
     fn a_server_that_accepts_and_hangs_up_is_not_tried_in_a_spin() {
         let mut rotation = rotation(1);
         address(&rotation.step());
-        rotation.connection_ended(Duration::from_millis(1));
+        rotation.connection_ended(Duration::ZERO, Duration::from_millis(1));
         assert!(matches!(rotation.step(), NextTry::Pause(_)));
     }
 
@@ -343,7 +364,7 @@ mod tests {
         for _ in 0..1000 {
             let mut rotation = among_others(&HANDSHAKES, session);
             address(&rotation.step());
-            rotation.connection_ended(LASTING);
+            rotation.connection_ended(Duration::ZERO, LASTING);
             match rotation.step() {
                 NextTry::Pause(pause) => assert!(pause <= Duration::from_secs(1)),
                 step => *counts.entry(address(&step)).or_insert(0) += 1,
@@ -359,7 +380,7 @@ mod tests {
         static HANDSHAKES: Handshakes = Handshakes::new();
         let mut rotation = among_others(&HANDSHAKES, Duration::from_secs(4));
         address(&rotation.step());
-        rotation.connection_ended(LASTING);
+        rotation.connection_ended(Duration::ZERO, LASTING);
         for last in 1..=3 {
             (0..1000).for_each(|_| HANDSHAKES.take(SocketAddr::from(([127, 0, 0, last], 2181)), clock::now()));
         }

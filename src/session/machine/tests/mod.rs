@@ -90,8 +90,8 @@ impl<L> Rig<L> {
 
     /// `None`: with all the time it takes.
     fn leave(&mut self, error: SessionError, until: Option<Instant>) {
-        let until = until.unwrap_or(self.now + 100 * T);
-        self.input(|machine, actions| machine.leave(error, until, actions));
+        let (now, until) = (self.now, until.unwrap_or(self.now + 100 * T));
+        self.input(|machine, actions| machine.leave(error, now, until, actions));
     }
 
     /// Everything that is written now.

@@ -220,8 +220,8 @@ impl World {
     }
 
     fn leave(&mut self) {
-        let until = self.rig.now + 100 * T;
-        self.input(|machine, actions| machine.leave(SessionError::Closed, until, actions));
+        let (now, until) = (self.rig.now, self.rig.now + 100 * T);
+        self.input(|machine, actions| machine.leave(SessionError::Closed, now, until, actions));
         self.over = true;
     }
 

@@ -110,9 +110,20 @@ fn a_session_that_a_server_gives_after_the_end_is_closed_at_once() {
 }
 
 #[test]
+fn a_session_abandoned_while_somebody_may_rely_on_it_expires_and_leaves_its_znodes() {
+    let mut rig = Rig::connected();
+    let valid_until = rig.machine.valid_until();
+    rig.disconnect();
+    rig.leave(SessionError::Expired, None);
+    assert!(rig.machine.is_over(rig.now));
+    assert_eq!((rig.machine.left_behind(), rig.machine.valid_until()), (valid_until, None));
+}
+
+#[test]
 fn a_session_abandoned_without_a_connection_is_taken_up_only_to_close_it() {
     let mut rig = busy();
     rig.disconnect();
+    rig.now += T;
     rig.take_log();
     rig.leave(SessionError::Expired, None);
     let mut told = rig.take_log();
@@ -190,7 +201,7 @@ fn leaving_takes_no_longer_than_the_earliest_limit() {
     let seconds = Duration::from_secs;
     let start = rig.now;
     assert_eq!(rig.machine.leaves_at(), None);
-    rig.leave(SessionError::Expired, None);
+    rig.leave(SessionError::Closed, None);
     rig.leave(SessionError::Closed, Some(start + seconds(5)));
     rig.leave(SessionError::Closed, Some(start + seconds(3)));
     rig.leave(SessionError::Closed, Some(start + seconds(4)));
@@ -200,7 +211,7 @@ fn leaving_takes_no_longer_than_the_earliest_limit() {
     assert!(!rig.machine.is_over(start + seconds(3) - Duration::from_nanos(1)));
     assert!(rig.machine.is_over(start + seconds(3)));
     rig.submit(&sync("/late"), 1);
-    assert_eq!(rig.log, ["1 Expired"]);
+    assert_eq!(rig.log, ["1 Closed"]);
 }
 
 #[test]

@@ -77,9 +77,7 @@ fn another_session_that_nobody_goes_on_with_is_closed() {
 #[test]
 fn a_session_that_is_left_closes_the_one_that_it_is_given_instead() {
     let fake = Fake::new();
-    let (client, peer) = Client::connected(&fake);
-    drop(peer);
-    assert_eq!(client.event(), SessionEvent::Disconnected);
+    let client = Client::suspended_for_too_long(&fake);
     let mut peer = fake.accept();
     peer.hello();
     client.session.abandon();
@@ -330,7 +328,7 @@ fn the_next_session_of_a_client_finds_the_servers_though_the_names_resolve_no_mo
     let first = transport.open(&config);
     let peer = first.welcome(&fake);
     assert!(matches!(first.event(), SessionEvent::Connected { .. }));
-    first.session.abandon();
+    first.session.close(clock::now());
     assert_eq!(peer.answer_all(), [server::CLOSE]);
     first.wait_until_finished(LONG);
     let second = transport.open(&config);

@@ -134,9 +134,7 @@ fn close_can_be_called_by_many_at_once_and_again() {
 #[test]
 fn an_abandoned_session_is_taken_up_once_more_and_closed() {
     let fake = Fake::new();
-    let (client, peer) = Client::connected(&fake);
-    drop(peer);
-    assert_eq!(client.event(), SessionEvent::Disconnected);
+    let client = Client::suspended_for_too_long(&fake);
     let (_, unsent) = client.submit(sync("/a"));
     client.session.abandon();
     assert!(client.session.is_ended());
@@ -149,24 +147,21 @@ fn an_abandoned_session_is_taken_up_once_more_and_closed() {
 }
 
 #[test]
-fn an_abandoned_session_with_a_connection_is_closed_over_it() {
+fn an_abandoned_session_that_a_holder_may_rely_on_is_left_to_expire() {
     let fake = Fake::new();
     let (client, peer) = Client::connected(&fake);
+    let valid_until = client.session.valid_until();
     client.session.abandon();
-    assert_eq!(peer.answer_all(), [server::CLOSE]);
+    assert_eq!(client.session.left_behind(), valid_until);
+    assert_eq!(peer.answer_all(), [0; 0]);
     client.wait_until_finished(LONG);
 }
 
 #[test]
 fn an_abandoned_session_that_no_server_takes_up_is_given_up_at_last() {
     let fake = Fake::new();
-    let client = Client::open(&fake.config());
-    let mut peer = fake.accept();
-    peer.welcome_for(Duration::from_millis(100));
-    assert!(matches!(client.event(), SessionEvent::Connected { .. }));
-    drop(peer);
+    let client = Client::suspended_for_too_long(&fake);
     drop(fake);
-    assert_eq!(client.event(), SessionEvent::Disconnected);
     client.session.abandon();
     assert!(!client.session.is_finished());
     client.wait_until_finished(Duration::from_secs(4));
@@ -175,10 +170,8 @@ fn an_abandoned_session_that_no_server_takes_up_is_given_up_at_last() {
 #[test]
 fn an_abandoned_session_ends_at_the_deadline_of_a_later_close() {
     let fake = Fake::new();
-    let (client, peer) = Client::connected(&fake);
-    drop(peer);
+    let client = Client::suspended_for_too_long(&fake);
     drop(fake);
-    assert_eq!(client.event(), SessionEvent::Disconnected);
     client.session.abandon();
     close(&client, Duration::from_millis(100));
     client.wait_until_finished(LEAVE_TIME + 2 * LONGEST_READ);

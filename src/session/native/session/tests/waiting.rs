@@ -268,7 +268,8 @@ fn the_end_of_a_session_ends_every_wait_at_once() {
             machine.assert_at_most("told", since(begun), PROMPT);
             requests.iter().for_each(|request| peer.answer(request));
         });
-        assert_eq!(peer.answer_all(), [server::CLOSE]);
+        // One that is given up is left to expire: its holders may rely on it yet.
+        assert_eq!(peer.answer_all(), vec![server::CLOSE; usize::from(is_close)]);
         client.wait_until_finished(LONG);
     }
 }
