@@ -377,7 +377,8 @@ pub trait Session: Send + Sync + 'static {
 
     /// Declares the session lost: requests end with [`SessionError::Expired`], watches with [`WatchEvent::Ended`], and
     /// no event follows except one that is under way. In the background the session is taken up once more, only to
-    /// close it, so that its znodes go at once.
+    /// close it, so that its znodes go at once; but not while a holder may rely on what [`Session::valid_until`] has said: then
+    /// the servers keep it until it expires ([`Session::left_behind`]), or until it is closed at that moment.
     fn abandon(&self);
 
     /// Closes the session and waits for the server's confirmation, at most until `deadline` on the clock of

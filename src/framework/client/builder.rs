@@ -314,6 +314,9 @@ impl Builder {
 
     /// Gives the session up after this part of the session timeout without a connection, 1 to 100 per cent. Defaults to
     /// 100.
+    ///
+    /// Holders are told then. A lock goes to the next one when its holder releases it, and at
+    /// [`Hold::valid_until`](crate::Hold::valid_until) at the latest.
     pub fn simulated_session_expiration_percent(mut self, percent: u8) -> Self {
         self.config.expiration_percent = percent;
         self

@@ -47,6 +47,8 @@ pub(super) struct HandleState {
     pub(super) handshake: Option<Origin>,
     /// The handle has ended for good.
     pub(super) handle_closed: bool,
+    /// Once the session is given up: until when a holder may rely on it, so that it must not be closed.
+    pub(super) relied_on_until: Option<Instant>,
     /// The worker has ended.
     pub(super) is_finished: bool,
     pub(super) next_attempt: Instant,
@@ -72,6 +74,7 @@ impl HandleState {
             epoch: 0,
             handshake: None,
             handle_closed: false,
+            relied_on_until: None,
             is_finished: false,
             next_attempt: now,
             heartbeat_due: false,
@@ -171,6 +174,7 @@ impl HandleState {
     }
 
     pub(super) fn end(&mut self, error: SessionError, event: Option<SessionEvent>) -> (Vec<Action>, Vec<Action>) {
+        self.relied_on_until = self.liveness.valid_until().filter(|_| !matches!(error, SessionError::Closed));
         if self.ended.is_some() {
             return (Vec::new(), Vec::new());
         }

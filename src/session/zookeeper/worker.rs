@@ -252,6 +252,11 @@ impl Worker {
 
     /// Deletes what the session has left behind, as its handle lives on, and ends.
     fn leave(&mut self) {
+        let mut state = self.shared.state.lock();
+        while let Some(until) = state.relied_on_until.filter(|until| clock::now() < *until) {
+            let _ = self.shared.work.wait_for(&mut state, clock::until(until));
+        }
+        drop(state);
         if let Some((zookeeper, subscription)) = self.handle.take() {
             if matches!(self.source, Source::Given(_)) {
                 self.clean_up(&zookeeper);

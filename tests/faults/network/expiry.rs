@@ -1,6 +1,6 @@
 //! The server expires the session, by a word from outside.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use curator_locks::{
     ConnectionState::{Lost, Reconnected, Suspended},
@@ -120,13 +120,10 @@ fn expired_in_mid_create_it_is_made_anew_in_the_new_session() {
     wait_for_nodes(&scene.observer, 0);
 }
 
-#[test]
-fn a_session_given_up_is_closed_at_the_server_as_soon_as_it_can_be_reached() {
-    let machine = Machine::watch();
-    let scene = scene_with(LONG);
-    let witness = Witness::of(&scene.server);
+/// A client that gives its session up at once, and a lock that it holds.
+fn given_up(scene: &Scene, session_timeout: Duration) -> InterProcessMutex {
     let client = scene
-        .builder(LONG)
+        .builder(session_timeout)
         .retry_policy(curator_locks::RetryNTimes::new(20, 200 * MS))
         .simulated_session_expiration_percent(1)
         .build()
@@ -135,15 +132,39 @@ fn a_session_given_up_is_closed_at_the_server_as_soon_as_it_can_be_reached() {
     start(&client);
     expect_state(&states, curator_locks::ConnectionState::Connected);
     let mutex = mutex(&client);
-    let held = mutex.lock().unwrap();
+    mutex.acquire().unwrap();
     scene.proxy.refuse();
     scene.proxy.cut();
     expect_state(&states, Suspended);
     expect_state(&states, Lost);
-    assert_eq!(nodes(&scene.observer).len(), 1);
     scene.proxy.pass().unwrap();
-    let healed = Instant::now();
+    expect_state(&states, Reconnected);
+    mutex
+}
+
+#[test]
+fn the_znode_of_a_session_given_up_goes_as_soon_as_its_holder_lets_go() {
+    let machine = Machine::watch();
+    let scene = scene_with(LONG);
+    let witness = Witness::of(&scene.server);
+    let mutex = given_up(&scene, LONG);
+    assert_eq!(nodes(&scene.observer).len(), 1, "its holder may work on until then");
+    let released = Instant::now();
+    mutex.release().unwrap_err();
     let gone = wait_for_nodes(&scene.observer, 0);
-    witness.assert_at_most(&machine, "the given up session's node is gone after", healed..gone, 3000 * MS);
-    assert!(held.is_lost());
+    witness.assert_at_most(&machine, "the given up session's node is gone after", released..gone, 3000 * MS);
+}
+
+#[test]
+fn the_znode_of_a_session_given_up_stays_while_its_holder_may_rely_on_it() {
+    let machine = Machine::watch();
+    let scene = scene_with(T);
+    let witness = Witness::of(&scene.server);
+    let before = Instant::now();
+    let mutex = given_up(&scene, T);
+    let gone = wait_for_nodes(&scene.observer, 0);
+    // From the create of the session on it is certain for 0.95 of its timeout.
+    assert!(gone >= before + T * 19 / 20, "gone after {:?}", gone - before);
+    witness.assert_at_most(&machine, "the given up session's node is gone after", before..gone, T + 3000 * MS);
+    mutex.release().unwrap_err();
 }

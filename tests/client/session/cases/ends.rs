@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use curator_locks::{
     CreateMode,
     testing::{Direction, FaultProxy},
-    unversioned::{Request, SessionError, SessionEvent, WatchEvent},
+    unversioned::{Request, SessionError, SessionEvent, WatchEvent, now},
 };
 
 use crate::{
@@ -116,11 +116,12 @@ pub(crate) fn close_returns_at_its_deadline(kind: Kind) {
     eventually("its znodes go all the same", || !is_there(&other, &stage.mine));
 }
 
-/// Everybody is told without a wait, though no server answers; once one does, the znodes go.
+/// Everybody is told without a wait, though no server answers; the znodes go once no holder may rely on them.
 pub(crate) fn abandon_ends_everything_at_once_and_the_znodes_go(kind: Kind) {
     let machine = Machine::watch();
-    let (stage, other) = (Stage::new(kind, LONG), observer());
+    let (stage, other) = (Stage::new(kind, Duration::from_secs(3)), observer());
     let pending = stage.unanswered();
+    let valid_until = stage.opened.session.valid_until().unwrap();
     let begin = Instant::now();
     stage.opened.session.abandon();
     stage.assert_over(&pending, is_expired);
@@ -128,6 +129,7 @@ pub(crate) fn abandon_ends_everything_at_once_and_the_znodes_go(kind: Kind) {
     assert!(stage.opened.events.try_recv().is_err(), "its own end is told to nobody");
     stage.proxy.pass().unwrap();
     eventually("its znodes go", || !is_there(&other, &stage.mine));
+    assert!(now() >= valid_until, "they went under their holder");
     eventually("nothing runs for it", || stage.opened.session.is_finished());
 }
 
