@@ -1,6 +1,10 @@
 //! What is written down in one run. All moments are true time: how long the run has lasted.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
 
 use super::Violation;
 
@@ -199,6 +203,8 @@ pub(crate) struct Facts {
     pub(crate) gone: BTreeMap<String, At>,
     /// Processes that stood still, or whose machine slept.
     pub(crate) paused: Vec<(usize, At, At)>,
+    /// Processes that were killed.
+    pub(crate) dead: BTreeSet<usize>,
     /// Times in which a leader was cut off from the other servers.
     pub(crate) isolated: Vec<(At, At)>,
     /// Times in which a leader stood still.

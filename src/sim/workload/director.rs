@@ -19,7 +19,7 @@ use crate::{
             faults::{Isolated, Tail},
             looks::Happened,
         },
-        network::faults::{Cut, Links, Lost, NameService, RequestFault, Way},
+        network::faults::{Cut, Death, Links, Lost, NameService, RequestFault, Way},
         process::Process,
         world::World,
     },
@@ -208,6 +208,10 @@ impl<'a> Director<'a> {
                     self.processes[*process].pause(*lasts);
                 }
                 self.paused_until = self.paused_until.max(now + *lasts);
+            }
+            Fault::Kill { process, is_silent } => {
+                self.notes.died(*process);
+                self.processes[*process].kill(if *is_silent { Death::Silent } else { Death::Reset });
             }
             _ => self.strike_servers(number, fault),
         }

@@ -52,10 +52,17 @@ impl Draw {
         let max_frame = self.one_in(if self.has_long_names { 2 } else { 12 }).then_some(2048);
         let places = self.places();
         let processes: Vec<ProcessPlan> = (0..self.rng.usize(2..5)).map(|_| self.process(&places)).collect();
+        // What is promised holds for two ticks and more; then a fortieth of the timeout is left for what comes late.
+        let shortest = processes.iter().map(|process| process.timeout).min().unwrap_or(self.timeout);
+        let tick = shortest / self.of(&[2, 2, 4, 8]);
+        let late = (self.of(&[0, 0, 5, 50]), shortest / 40);
+        let disk = self.of(&[1, 1, 5, 20]);
         let lasts = self.timeout * self.rng.u32(6..25);
         let faults = self.faults(servers, &places, processes.len(), lasts);
         let stalls = self.rng.u8(0..4) == 0;
-        Plan { seed, servers, timeout: self.timeout, max_frame, places, processes, faults, lasts, stalls }
+        let timeout = self.timeout;
+        let disk = Duration::from_millis(disk);
+        Plan { seed, servers, timeout, tick, late, disk, max_frame, places, processes, faults, lasts, stalls }
     }
 
     fn of<T: Copy>(&mut self, choices: &[T]) -> T {
@@ -224,7 +231,7 @@ impl Draw {
     fn fault(&mut self, servers: usize, places: &[Place], processes: usize) -> Fault {
         let (process, place) = (self.rng.usize(0..processes), self.rng.usize(0..places.len()));
         let (link, lasts) = (self.link(servers, processes), self.lasts());
-        match self.rng.u32(0..72) {
+        match self.rng.u32(0..74) {
             0..8 => Fault::Cut { link, is_reset: self.rng.bool() },
             8..14 => {
                 let way = self.of(&[Direction::Both, Direction::Both, Direction::ToServer, Direction::ToClient]);
@@ -249,6 +256,7 @@ impl Draw {
             57..60 => Fault::Permits { place, lasts, only_read: self.rng.bool() },
             60..67 => Fault::Pause { process, lasts },
             67..70 => Fault::MachineSleeps { process, lasts },
+            70 => Fault::Kill { process, is_silent: self.rng.bool() },
             _ => Fault::Lower { lasts: self.timeout },
         }
     }

@@ -165,6 +165,29 @@ impl Notes {
         });
     }
 
+    /// A process ends: with it what its threads have and wait for.
+    pub(crate) fn died(&self, process: usize) {
+        let at = self.world.now();
+        let mut state = self.state();
+        state.sample(at, None);
+        let State { history, open, .. } = &mut *state;
+        history.facts.dead.insert(process);
+        open.retain(|open| history.claims.get(open.claim).is_some_and(|claim| claim.by.process != process));
+        for claim in history.claims.iter_mut().filter(|claim| claim.by.process == process) {
+            claim.ended.get_or_insert(at);
+        }
+        for call in history.calls.iter_mut().filter(|call| call.by.process == process) {
+            call.returned.get_or_insert(at);
+        }
+        for term in history.terms.iter_mut().filter(|term| term.by.process == process) {
+            term.ended.get_or_insert(at);
+        }
+    }
+
+    pub(crate) fn is_dead(&self, process: usize) -> bool {
+        self.state().history.facts.dead.contains(&process)
+    }
+
     /// Notes what all open claims are promised now.
     pub(crate) fn sample(&self) {
         let at = self.world.now();

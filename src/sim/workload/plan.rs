@@ -10,6 +10,12 @@ pub(crate) struct Plan {
     pub(crate) servers: usize,
     /// The largest timeout that the servers grant; the processes ask for as much or less.
     pub(crate) timeout: Duration,
+    /// The servers' tick.
+    pub(crate) tick: Duration,
+    /// How many thousandths of the messages between servers are late, and by how much at most.
+    pub(crate) late: (u32, Duration),
+    /// How long a server takes at most to write a proposal.
+    pub(crate) disk: Duration,
     /// The largest frame that servers and clients take.
     pub(crate) max_frame: Option<usize>,
     pub(crate) places: Vec<Place>,
@@ -275,6 +281,11 @@ pub(crate) enum Fault {
         process: usize,
         lasts: Duration,
     },
+    /// A process ends, and takes nothing back. `is_silent`: its machine is gone, and the servers hear of nothing.
+    Kill {
+        process: usize,
+        is_silent: bool,
+    },
     /// The servers grant a shorter timeout from now on, after a restart.
     Lower {
         lasts: Duration,
@@ -329,6 +340,7 @@ impl Fault {
             Fault::Permits { .. } => "permits taken away",
             Fault::Pause { .. } => "process paused",
             Fault::MachineSleeps { .. } => "machine asleep",
+            Fault::Kill { .. } => "process killed",
             Fault::Lower { .. } => "timeout lowered",
         }
     }

@@ -66,7 +66,9 @@ pub(crate) fn run(plan: &Plan) -> Ran {
     let config = WorldConfig {
         servers: EnsembleConfig {
             servers: plan.servers,
-            tick: plan.timeout / 8,
+            tick: plan.tick,
+            late: (plan.late.0, Duration::ZERO..=plan.late.1),
+            disk: Duration::from_micros(50)..=plan.disk,
             min_session_timeout: Duration::from_millis(100),
             max_session_timeout: plan.timeout,
             container_interval: plan.timeout,
@@ -140,8 +142,8 @@ fn direct(world: &World, plan: &Arc<Plan>, notes: &Notes) {
     is_calm.store(true, Ordering::SeqCst);
     // Whoever takes longer than that is found by the checks.
     let latest = world.now() + plan.timeout * 60 + Duration::from_secs(600);
-    for one in &running {
-        wait(world, &director, latest, || one.done.try_recv().is_ok());
+    for (number, one) in running.iter().enumerate() {
+        wait(world, &director, latest, || one.done.try_recv().is_ok() || notes.is_dead(number));
     }
     let is_quiet = |world: &World| left_at_servers(world).is_empty();
     wait(world, &director, world.now() + TO_CLEAN_UP, || is_quiet(world));
@@ -154,7 +156,7 @@ fn direct(world: &World, plan: &Arc<Plan>, notes: &Notes) {
         let _ = one.close.try_send(());
     }
     let latest = world.now() + plan.timeout * 3 + Duration::from_secs(10);
-    for one in &running {
+    for (_, one) in running.iter().enumerate().filter(|(number, _)| !notes.is_dead(*number)) {
         wait(world, &director, latest, || one.main.is_finished());
         if !one.main.is_finished() {
             notes.broken("a process that does not close", one.process.name().to_owned());

@@ -29,9 +29,6 @@ const CALM_HOLD: Duration = Duration::from_millis(20);
 /// last try is one for which there is no excuse.
 const TO_BE_SERVED: Duration = Duration::from_secs(30);
 
-/// A link that is no slower than that is none on which connecting is a matter of luck.
-const QUICK: Duration = Duration::from_millis(10);
-
 /// What the threads of one process share.
 pub(crate) struct Shared {
     pub(crate) plan: Arc<Plan>,
@@ -59,10 +56,9 @@ impl Shared {
         self.is_calm.load(Ordering::SeqCst)
     }
 
-    /// Whether no error explains itself once all is healed. A list of many long names fits no small frame; and on a slow link an
-    /// attempt to connect takes longer than a server's share of the session timeout, so that retries may be used up first.
+    /// Whether no error explains itself once all is healed. A list of many long names fits no small frame.
     pub(super) fn must_be_served(&self) -> bool {
-        self.plan.max_frame.is_none() && self.own().latency <= QUICK
+        self.plan.max_frame.is_none()
     }
 
     /// How long an untimed acquire may go on without a server.
