@@ -278,6 +278,33 @@ fn a_reply_that_is_lost_is_lost_once() {
     report.assert_ok();
 }
 
+/// Connecting takes two round trips, which is more than a server's share of the session timeout here.
+#[test]
+fn a_client_on_a_slow_link_keeps_its_session_over_cuts() {
+    let lost = Arc::new(AtomicU64::new(0));
+    for seed in 0..20 {
+        let (lost, config) = (lost.clone(), WorldConfig { stalls: Some(false), ..WorldConfig::default() });
+        let report = World::run(seed, config, move |world| {
+            let process = world.process("client");
+            world.network().delay(process.links(), T / 10..=T / 10);
+            let (its, its_world) = (process.clone(), world.clone());
+            let worker = process.spawn("worker", move || {
+                let client = its.client(|builder| builder.session_timeout(T));
+                assert!(client.block_until_connected(Some(100 * SECOND)).unwrap());
+                let session = client.session_id();
+                for _ in 0..5 {
+                    its_world.network().cut(its.links(), Cut::Fin);
+                    sleep(2 * T);
+                }
+                lost.fetch_add(u64::from(client.session_id() != session), Relaxed);
+            });
+            worker.join();
+        });
+        report.assert_ok();
+    }
+    assert_eq!(lost.load(Relaxed), 0, "sessions of 20");
+}
+
 /// Counts how often it was told.
 struct Counts(Arc<AtomicU64>);
 

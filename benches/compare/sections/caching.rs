@@ -27,7 +27,7 @@ const MAX_TENURE: f64 = 50e6;
 pub fn measure(run: &mut Run) -> Outcome<()> {
     let mut limits = run.peer(Kind::Limits)?;
     uncontended(run, &mut limits)?;
-    reads(run)?;
+    reads(run, &mut limits)?;
     drains(run, &mut limits)?;
     processes(run)?;
     lone_contender(run)?;
@@ -68,13 +68,13 @@ fn per_tenure(requests: usize, begin: Instant) -> f64 {
     requests as f64 * MAX_TENURE / begin.elapsed().as_nanos() as f64
 }
 
-/// Threads that read by one lock object: time per cycle of all together.
-fn reads(run: &mut Run) -> Outcome<()> {
+/// Threads that read by one lock object, beside a `RwLock` of one process: time per cycle of all together.
+fn reads(run: &mut Run, limits: &mut Peer) -> Outcome<()> {
     let proxy = FaultProxy::start(run.server.connect_string())?;
     let ours = &mut Peer::start(Kind::CuratorLocks, &proxy.connect_string())?;
     let workload = "cached_read";
     let command = |n: usize| format!("batches cached_read /{workload} {n} {}", BATCH / n);
-    let mut times = [1, READERS].map(|n| (n, Vec::new()));
+    let mut times = [1, READERS].map(|n| (n, Vec::new(), Vec::new()));
     ours.ask(&command(1))?;
     // As above.
     thread::sleep(Duration::from_millis(500));
@@ -83,16 +83,19 @@ fn reads(run: &mut Run) -> Outcome<()> {
     let begin = Instant::now();
     // By turns, so that both have the same machine.
     for _ in 0..run.rounds(40) {
-        for (n, batches) in &mut times {
-            batches.extend(ours.ask(&command(*n))?);
+        for (n, of_ours, of_limit) in &mut times {
+            of_ours.extend(ours.ask(&command(*n))?);
+            of_limit.extend(limits.ask(&format!("reads {n} {}", BATCH / *n))?);
         }
     }
     let requests = proxy.log().iter().filter(|request| request.op != op::PING).count();
-    let cycles: usize = times.iter().map(|(n, batches)| batches.len() * (BATCH / n * n)).sum();
+    let cycles: usize = times.iter().map(|(n, batches, _)| batches.len() * (BATCH / n * n)).sum();
     run.book_fact("cached_read_requests", Kind::CuratorLocks, READERS, per_tenure(requests, begin));
-    for (n, batches) in times {
-        let per_cycle: Vec<f64> = batches.into_iter().map(|nanos| nanos as f64 / (BATCH / n * n) as f64).collect();
-        run.book(workload, Kind::CuratorLocks, n, per_cycle.clone(), per_cycle);
+    for (n, of_ours, of_limit) in times {
+        for (kind, batches) in [(Kind::CuratorLocks, of_ours), (Kind::ParkingLot, of_limit)] {
+            let per_cycle: Vec<f64> = batches.into_iter().map(|nanos| nanos as f64 / (BATCH / n * n) as f64).collect();
+            run.book(workload, kind, n, per_cycle.clone(), per_cycle);
+        }
     }
     run.print("A cached read lock, n threads that read: time per cycle of all together", &[workload]);
     run.say(&format!("\nRequests at the server in {cycles} cycles, pings not counted: {requests}."));

@@ -3,13 +3,17 @@
 use std::{sync::Barrier, thread, time::Duration};
 
 use crossbeam_channel::bounded;
-use parking_lot::ReentrantMutex;
+use parking_lot::{ReentrantMutex, RwLock};
 
-use super::side::{Outcome, Side, now, unknown};
+use super::{
+    side::{Outcome, Side, now, unknown},
+    threaded::together,
+};
 
 #[derive(Default)]
 pub struct Limits {
     mutex: ReentrantMutex<()>,
+    shared: RwLock<()>,
 }
 
 impl Side for Limits {
@@ -23,6 +27,13 @@ impl Side for Limits {
                     drop(std::hint::black_box(&self.mutex).lock());
                 }
                 Ok(vec![now()? - begin])
+            }
+            ["reads", threads, count] => {
+                let read = || {
+                    drop(std::hint::black_box(&self.shared).read());
+                    Ok(())
+                };
+                Ok(vec![together(threads.parse()?, count.parse()?, read)?])
             }
             ["chain", count] => chain(count.parse()?),
             _ => Err(unknown(words)),

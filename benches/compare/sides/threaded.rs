@@ -211,7 +211,13 @@ impl<L: Library> Side for Threaded<L> {
 
 /// How long threads took for so many cycles each, from when all of them were there.
 fn batches(lock: &dyn Lock, threads: usize, count: usize) -> Outcome<u64> {
-    lock.acquire().and_then(|()| lock.release())?;
+    let cycle = || lock.acquire().and_then(|()| lock.release());
+    cycle()?;
+    together(threads, count, cycle)
+}
+
+/// How long threads take that each do so many cycles at the same time.
+pub fn together(threads: usize, count: usize, cycle: impl Fn() -> Outcome<()> + Sync) -> Outcome<u64> {
     let all = Barrier::new(threads);
     thread::scope(|scope| {
         // Each looks at the clock by itself: who only waits for them may be woken when they are half through.
@@ -219,8 +225,7 @@ fn batches(lock: &dyn Lock, threads: usize, count: usize) -> Outcome<u64> {
             all.wait();
             let begin = now()?;
             for _ in 0..count {
-                lock.acquire()?;
-                lock.release()?;
+                cycle()?;
             }
             Outcome::Ok((begin, now()?))
         };
