@@ -7,15 +7,18 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.Deque;
 import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.concurrent.Callable;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.curator.framework.CuratorFramework;
@@ -89,7 +92,7 @@ public final class CuratorPeer {
             String[] words = line.split(" ");
             Task task = () -> obey(words);
             switch (words[0]) {
-                case "acquire", "release", "hammer", "count-hammer", "revoke-all" -> owner.execute(() -> guarded(task));
+                case "acquire", "release", "hammer", "transfer", "count-hammer", "revoke-all" -> owner.execute(() -> guarded(task));
                 default -> guarded(task);
             }
         }
@@ -115,6 +118,8 @@ public final class CuratorPeer {
                 say("revoked " + at);
             }
             case "revoke-all" -> revokeAll(words[1]);
+            case "transfer" -> transfer(words[2], Integer.parseInt(words[3]), Integer.parseInt(words[4]),
+                    Integer.parseInt(words[5]));
             case "stop" -> isStopped = true;
             case "watch-count" -> watchCount(words[1]);
             case "set-count" -> {
@@ -239,6 +244,43 @@ public final class CuratorPeer {
     }
 
     /** So many times, or until told to stop: acquire, look at the own znodes, release. */
+    /** Threads that move money between two accounts each time, which they have locked both. */
+    private void transfer(String directory, int accounts, int rounds, int threads) throws Exception {
+        long begin = System.nanoTime();
+        ExecutorService workers = Executors.newFixedThreadPool(threads);
+        List<Callable<Void>> work = Collections.nCopies(threads, () -> {
+            for (int round = 0; round < rounds; round++) {
+                int from = random.nextInt(accounts);
+                int to = (from + 1 + random.nextInt(accounts - 1)) % accounts;
+                move(directory, from, to);
+            }
+            return null;
+        });
+        for (Future<Void> worker : workers.invokeAll(work)) {
+            worker.get();
+        }
+        workers.shutdown();
+        say("moved " + (System.nanoTime() - begin));
+    }
+
+    private void move(String directory, int from, int to) throws Exception {
+        String lock = directory + "/lock";
+        InterProcessLock both = new InterProcessMultiLock(client,
+                List.of(lock + (char) ('a' + Math.min(from, to)), lock + (char) ('a' + Math.max(from, to))));
+        both.acquire();
+        try {
+            add(directory + "/money" + (char) ('a' + from), -1);
+            add(directory + "/money" + (char) ('a' + to), 1);
+        } finally {
+            both.release();
+        }
+    }
+
+    private void add(String account, int amount) throws Exception {
+        int before = Integer.parseInt(new String(client.getData().forPath(account), StandardCharsets.UTF_8));
+        client.setData().forPath(account, Integer.toString(before + amount).getBytes(StandardCharsets.UTF_8));
+    }
+
     private void hammer(String kind, String path, int rounds) throws Exception {
         int failures = 0;
         for (int round = 0; round < rounds && !isStopped; ) {

@@ -15,8 +15,9 @@ use std::{
 };
 
 use curator_locks::{
-    Builder, CreatorAllAclProvider, CuratorFramework, InterProcessMutex, InterProcessReadWriteLock,
-    InterProcessSemaphoreV2, Result, RetryNTimes, Revoker, SharedCount,
+    Builder, CreatorAllAclProvider, CuratorFramework, InterProcessMultiLock, InterProcessMutex,
+    InterProcessReadWriteLock, InterProcessSemaphoreV2, LockGuard, MultiLockGuard, Result, RetryNTimes, Revoker,
+    SharedCount,
 };
 
 use self::owner::Owner;
@@ -38,6 +39,10 @@ pub(crate) fn run(arguments: &[String]) {
         match words[0] {
             "acquire" | "release" | "hammer" | "count-hammer" | "revoke-all" | "request-all" => {
                 to_owner.send(line).unwrap();
+            }
+            "transfer" => {
+                let client = client.clone();
+                thread::spawn(move || report(transfer(&client, &line.split(' ').collect::<Vec<_>>())));
             }
             "stop" => is_stopped.store(true, Ordering::SeqCst),
             "quit" => {
@@ -61,6 +66,43 @@ fn start_owner(client: &CuratorFramework, is_stopped: &Arc<AtomicBool>) -> mpsc:
         }
     });
     sender
+}
+
+/// Threads that move money between two accounts each time, which they have locked both.
+fn transfer(client: &CuratorFramework, words: &[&str]) -> Result<()> {
+    let number = |index: usize| words[index].parse::<u8>().unwrap();
+    let (directory, accounts, rounds, threads) = (words[2], number(3), number(4), number(5));
+    let begin = shared_clock();
+    let path = |what: &str, account: u8| format!("{directory}/{what}{}", char::from(b'a' + account));
+    let add = |account: u8, amount: i64| {
+        let before: i64 =
+            String::from_utf8(client.get_data().for_path(&path("money", account))?).unwrap().parse().unwrap();
+        client.set_data().for_path_and_data(&path("money", account), (before + amount).to_string()).map(drop)
+    };
+    let work = || {
+        for _ in 0..rounds {
+            let from = fastrand::u8(..accounts);
+            let to = (from + 1 + fastrand::u8(..accounts - 1)) % accounts;
+            let locks = [from.min(to), from.max(to)].map(|account| path("lock", account));
+            let (mut one_by_one, mut together) = (Vec::new(), None);
+            if words[1] == "singly" {
+                for lock in &locks {
+                    one_by_one.push(InterProcessMutex::new(client, lock)?.lock()?);
+                }
+            } else {
+                together = Some(InterProcessMultiLock::new(client, locks)?.lock()?);
+            }
+            add(from, -1).and_then(|()| add(to, 1))?;
+            one_by_one.into_iter().rev().try_for_each(LockGuard::release)?;
+            together.map_or(Ok(()), MultiLockGuard::release)?;
+        }
+        Ok(())
+    };
+    let all: Result<()> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap())
+    });
+    all.map(|()| child::say(&format!("moved {}", shared_clock() - begin)))
 }
 
 /// `SESSION PASSWORD`

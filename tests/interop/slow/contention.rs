@@ -1,6 +1,6 @@
 //! Every recipe of Curator's, with processes of both sides on one path, and kazoo's and ZooKeeper's own locks.
 
-use std::time::Instant;
+use std::{env, time::Instant};
 
 use curator_locks::testing::{Fault, FaultProxy, RequestMatch};
 
@@ -259,4 +259,58 @@ fn a_reply_that_zookeepers_own_write_lock_lost_does_not_stop_the_queue() {
     arena.await_children(path, 0);
     arena.client.delete().for_path(path).unwrap();
     arena.check_nothing_is_left(&[], peers);
+}
+
+/// With so many accounts that two transfers seldom want the same, and often enough.
+const ACCOUNTS: u8 = 20;
+
+/// Of one thread, of which each process has four.
+const TRANSFERS: usize = 25;
+
+/// Whoever waits for one of its locks holds none behind it, in Java as here: so all of them end, and no money is lost.
+/// `TRANSFERS` says how many there are to be.
+#[test]
+fn transfers_between_accounts_end_and_keep_the_sum() {
+    let wanted = env::var("TRANSFERS").map_or(16 * TRANSFERS, |wanted| wanted.parse().unwrap());
+    let arena = Arena::shared();
+    let ours = || Peer::rust(&arena.place, &[]);
+    let mut peers = arena.start([ours(), ours(), ours(), Peer::curator(&arena.place, &[])]);
+    let accounts: Vec<char> = (b'a'..b'a' + ACCOUNTS).map(char::from).collect();
+    for account in &accounts {
+        arena.keep(&format!("/accounts/lock{account}"));
+        arena.client.create().for_path_and_data(&format!("/accounts/money{account}"), "1000").unwrap();
+    }
+    let transfer = |peers: &[Peer], how: &str| {
+        peers.iter().for_each(|peer| peer.tell(&format!("transfer {how} /accounts {ACCOUNTS} {TRANSFERS} 4")));
+        peers.iter().map(|peer| peer.hear("moved").parse::<u64>().unwrap()).max().unwrap()
+    };
+    for _ in 0..wanted.div_ceil(16 * TRANSFERS) {
+        transfer(&peers, "multi");
+    }
+    let java = std::mem::replace(&mut peers[3], arena.start([ours()]).remove(0));
+    java.quit();
+    let rounds = 2 + wanted / 10_000;
+    let mut times = [Vec::new(), Vec::new()];
+    for _ in 0..rounds {
+        for (how, times) in ["multi", "singly"].iter().zip(&mut times) {
+            times.push(transfer(&peers, how));
+        }
+    }
+    let [multi, singly] = times.map(|mut times| {
+        times.sort_unstable();
+        times[times.len() / 2]
+    });
+    println!(
+        "{wanted} transfers beside Java; multi locks / one lock after the other: {:.2}",
+        multi as f64 / singly as f64
+    );
+    let mut sum = 0;
+    for account in &accounts {
+        let money = format!("/accounts/money{account}");
+        sum += String::from_utf8(arena.client.get_data().for_path(&money).unwrap()).unwrap().parse::<i64>().unwrap();
+        arena.client.delete().for_path(&money).unwrap();
+    }
+    assert_eq!(sum, 1000 * i64::from(ACCOUNTS));
+    let directories: Vec<String> = accounts.iter().map(|account| format!("/accounts/lock{account}")).collect();
+    arena.check_nothing_is_left(&directories.iter().map(String::as_str).collect::<Vec<_>>(), peers);
 }
