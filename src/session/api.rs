@@ -377,9 +377,13 @@ pub trait Session: Send + Sync + 'static {
 
     /// Declares the session lost: requests end with [`SessionError::Expired`], watches with [`WatchEvent::Ended`], and
     /// no event follows except one that is under way. In the background the session is taken up once more, only to
-    /// close it, so that its znodes go at once; but not while a holder may rely on what [`Session::valid_until`] has said: then
-    /// the servers keep it until it expires ([`Session::left_behind`]), or until it is closed at that moment.
+    /// close it, so that its znodes go at once; but not before the moment that [`valid_until`](Session::valid_until) has
+    /// named, by which a holder may go, or [`nobody_holds`](Session::nobody_holds).
     fn abandon(&self);
+
+    /// Says of an abandoned session that no lock is held in it any more, so that it may be closed at once. Does nothing by
+    /// default, for sessions that do not close when they are abandoned.
+    fn nobody_holds(&self) {}
 
     /// Closes the session and waits for the server's confirmation, at most until `deadline` on the clock of
     /// [`now`](crate::unversioned::now). Requests end with

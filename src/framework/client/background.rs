@@ -159,6 +159,9 @@ impl Background {
                 }
                 self.next_look = Some(now);
                 self.core.link.lock().auth_failed = Some((scheme, detail));
+                if let Some(session) = self.core.current_session() {
+                    self.core.held.end_unless_held(&session);
+                }
                 // No session will come: ends every call that waits for one.
                 self.core.wake_waiting();
                 let state = self.states.expired(now);
@@ -201,11 +204,14 @@ impl Background {
             self.core.held.lose_all(Some(&session), reason);
         }
         let retired = self.core.retire_session();
+        if let Some(session) = &retired {
+            self.delete_left_behind(session);
+        }
         self.look(clock::now());
         self.raise_of(retired.as_ref(), state);
         if let Some(session) = retired {
             session.abandon();
-            self.delete_left_behind(&session);
+            self.core.held.end_unless_held(&session);
             // A contender with znodes in it waits for its end.
             self.core.wake_waiting();
         }

@@ -315,8 +315,8 @@ impl Builder {
     /// Gives the session up after this part of the session timeout without a connection, 1 to 100 per cent. Defaults to
     /// 100.
     ///
-    /// Holders are told then. A lock goes to the next one when its holder releases it, and at
-    /// [`Hold::valid_until`](crate::Hold::valid_until) at the latest.
+    /// Holders are told then. The session is closed, and its locks go to the next ones, when no holder is left that has not
+    /// released, and at [`Hold::valid_until`](crate::Hold::valid_until) at the latest.
     pub fn simulated_session_expiration_percent(mut self, percent: u8) -> Self {
         self.config.expiration_percent = percent;
         self

@@ -122,6 +122,18 @@ impl HeldNodes {
         }
         // Otherwise the znode and its first hold would keep each other alive.
         first.znode().attend_no_more(&first);
+        if first.session().is_ended() {
+            self.end_unless_held(first.session());
+        }
+    }
+
+    /// Lets a session that has ended be closed if nothing is held in it. Asked after the end, and with each hold that goes after
+    /// it: so it is asked once the last one is gone.
+    pub(crate) fn end_unless_held(&self, session: &Arc<dyn Session>) {
+        let is_held = self.nodes.lock().nodes.values().any(|hold| Arc::ptr_eq(session, hold.session()));
+        if !is_held {
+            session.nobody_holds();
+        }
     }
 
     /// Marks every znode of the session (`None`: of the client) as lost. Listeners are told at the next look, which the

@@ -127,6 +127,8 @@ pub(crate) struct Machine<C = OnReply, W = Watcher> {
     abilities: Option<Abilities>,
     /// After the end: until when a holder may take its lock for held, if the servers keep the session's znodes.
     left_behind: Option<Instant>,
+    /// After the end: until when a holder may rely on the session, so that it must not be closed.
+    relied_on_until: Option<Instant>,
 }
 
 impl<C, W: Clone> Machine<C, W> {
@@ -137,6 +139,7 @@ impl<C, W: Clone> Machine<C, W> {
         Machine {
             abilities: config.dialect.map(Abilities::from),
             left_behind: None,
+            relied_on_until: None,
             config,
             link: Link::Down,
             fate: Fate::Alive,
@@ -453,7 +456,7 @@ impl<C, W: Clone> Machine<C, W> {
         self.liveness.connected(self.timeout, origin, now);
         self.preamble.clear();
         if !self.is_alive() {
-            self.queue_own(&Request::CloseSession, Purpose::Close);
+            self.queue_close();
             return Ok(());
         }
         if self.abilities.is_none() {
@@ -637,17 +640,14 @@ impl<C, W: Clone> Machine<C, W> {
             return;
         }
         // A connection that begins like this has brought nobody a lock: only one before it has.
-        let is_relied_on = self.connections > u64::from(self.link != Link::Down) && self.is_relied_on(now);
+        if self.connections > u64::from(self.link != Link::Down) {
+            self.keep_promise(now);
+        }
         self.end(error, actions);
         actions.push(Action::Raise(SessionEvent::AuthFailed { scheme, detail }));
         // The server hangs up now. To close the session, which may own znodes from before, most servers need no
         // credentials; after a session timeout the servers do it themselves.
-        self.close_at_server(now + self.timeout, is_relied_on);
-    }
-
-    /// Whether a holder that has asked before may still rely on the session. To close it now would give its lock to another.
-    fn is_relied_on(&self, now: Instant) -> bool {
-        self.valid_until().is_some_and(|until| now < until)
+        self.close_at_server(now + self.timeout);
     }
 
     /// Whether the next connection begins with SASL. A session whose credentials were not accepted is closed without.
@@ -811,6 +811,9 @@ impl<C, W: Clone> Machine<C, W> {
 
     /// Time has passed. An error says why the connection is dead.
     pub(crate) fn timer(&mut self, now: Instant) -> Result<(), &'static str> {
+        if self.relied_on_until.is_some_and(|until| now >= until) {
+            self.nobody_holds();
+        }
         if self.link == Link::Down {
             return Ok(());
         }
@@ -818,7 +821,7 @@ impl<C, W: Clone> Machine<C, W> {
             self.link = Link::Failing;
             return Err(why);
         }
-        if self.is_alive() && self.liveness.take_heartbeat(now) {
+        if (self.is_alive() || self.relied_on_until.is_some()) && self.liveness.take_heartbeat(now) {
             self.queue_heartbeat(now);
         }
         Ok(())
@@ -845,8 +848,11 @@ impl<C, W: Clone> Machine<C, W> {
     pub(crate) fn next_timer(&self) -> Instant {
         match self.fate {
             Fate::Alive => self.liveness.next_timer(),
-            // No heartbeats: the session need not be kept alive any more.
-            Fate::Leaving { until } => until.min(self.liveness.dead_at()),
+            Fate::Leaving { until } => match self.relied_on_until {
+                Some(relied_on_until) => self.liveness.next_timer().min(relied_on_until).min(until),
+                // No heartbeats: the session need not be kept alive any more.
+                None => self.liveness.dead_at().min(until),
+            },
             Fate::Ended => self.liveness.dead_at(),
         }
     }
@@ -866,32 +872,55 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     /// The client gives the session up, or closes it. Every request fails with `error` from now on. The session is closed
-    /// at a server if the client reaches one until then; one that is given up while a holder may rely on it expires instead.
+    /// at a server if the client reaches one until then; one that is given up, not while a holder may rely on it.
     pub(crate) fn leave(&mut self, error: SessionError, now: Instant, until: Instant, actions: &mut Vec<Action<C, W>>) {
+        let is_given_up = matches!(error, SessionError::Expired);
         match self.fate {
             Fate::Ended => {}
-            Fate::Leaving { until: earlier } => self.fate = Fate::Leaving { until: until.min(earlier) },
+            Fate::Leaving { until: earlier } => {
+                self.fate = Fate::Leaving { until: until.min(earlier) };
+                if !is_given_up {
+                    self.nobody_holds();
+                }
+            }
             Fate::Alive => {
-                let is_given_up = matches!(error, SessionError::Expired);
-                let is_relied_on = is_given_up && self.is_relied_on(now);
+                if is_given_up {
+                    self.keep_promise(now);
+                }
                 let resumes = self.abilities.is_none_or(|known| known.dialect.resumes_sessions());
-                if is_relied_on || is_given_up && self.link == Link::Down && !resumes {
-                    // Nobody takes it up again to close it.
+                if self.link == Link::Down && !resumes && is_given_up {
+                    // Nobody can take it up again to close it.
                     self.left_behind = self.valid_until();
                 }
                 self.end(error, actions);
-                self.close_at_server(until, is_relied_on);
+                self.close_at_server(until);
             }
         }
     }
 
-    fn close_at_server(&mut self, until: Instant, is_relied_on: bool) {
-        if !self.is_known || is_relied_on {
+    fn close_at_server(&mut self, until: Instant) {
+        if !self.is_known {
             self.fate = Fate::Ended;
             return;
         }
         self.fate = Fate::Leaving { until };
-        if matches!(self.link, Link::Up { .. }) {
+        self.queue_close();
+    }
+
+    /// Keeps the session from being closed for as long as a holder may rely on what it was told before.
+    fn keep_promise(&mut self, now: Instant) {
+        self.relied_on_until = self.valid_until().filter(|until| now < *until);
+    }
+
+    /// No holder relies on the session any more.
+    pub(crate) fn nobody_holds(&mut self) {
+        if self.relied_on_until.take().is_some() {
+            self.queue_close();
+        }
+    }
+
+    fn queue_close(&mut self) {
+        if self.relied_on_until.is_none() && matches!(self.link, Link::Up { .. }) {
             self.queue_own(&Request::CloseSession, Purpose::Close);
         }
     }

@@ -246,6 +246,10 @@ impl Session for NativeSession {
         self.shared.leave(SessionError::Expired, until);
     }
 
+    fn nobody_holds(&self) {
+        self.shared.input(|machine, _| machine.nobody_holds());
+    }
+
     fn close(&self, deadline: Instant) {
         // A caller that does not wait wants the session closed, too, and not to expire with its znodes in the way of others.
         let until = deadline.max(clock::now() + LEAVE_TIME);

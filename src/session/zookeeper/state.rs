@@ -174,7 +174,6 @@ impl HandleState {
     }
 
     pub(super) fn end(&mut self, error: SessionError, event: Option<SessionEvent>) -> (Vec<Action>, Vec<Action>) {
-        self.relied_on_until = self.liveness.valid_until().filter(|_| !matches!(error, SessionError::Closed));
         if self.ended.is_some() {
             return (Vec::new(), Vec::new());
         }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use curator_locks::{
     ConnectionState::{Lost, Reconnected, Suspended},
-    HoldState, InterProcessMutex, LostReason,
+    CuratorFramework, HoldState, InterProcessMutex, InterProcessSemaphoreV2, LostReason,
     testing::{Fault, RequestMatch},
 };
 
@@ -120,8 +120,8 @@ fn expired_in_mid_create_it_is_made_anew_in_the_new_session() {
     wait_for_nodes(&scene.observer, 0);
 }
 
-/// A client that gives its session up at once, and a lock that it holds.
-fn given_up(scene: &Scene, session_timeout: Duration) -> InterProcessMutex {
+/// A client that gives its session up at once.
+fn hasty_client(scene: &Scene, session_timeout: Duration) -> (CuratorFramework, States) {
     let client = scene
         .builder(session_timeout)
         .retry_policy(curator_locks::RetryNTimes::new(20, 200 * MS))
@@ -131,14 +131,24 @@ fn given_up(scene: &Scene, session_timeout: Duration) -> InterProcessMutex {
     let states = states_of(&client);
     start(&client);
     expect_state(&states, curator_locks::ConnectionState::Connected);
-    let mutex = mutex(&client);
-    mutex.acquire().unwrap();
+    (client, states)
+}
+
+fn lose(scene: &Scene, states: &States) {
     scene.proxy.refuse();
     scene.proxy.cut();
-    expect_state(&states, Suspended);
-    expect_state(&states, Lost);
+    expect_state(states, Suspended);
+    expect_state(states, Lost);
     scene.proxy.pass().unwrap();
-    expect_state(&states, Reconnected);
+    expect_state(states, Reconnected);
+}
+
+/// A lock of a session that is given up.
+fn given_up(scene: &Scene, session_timeout: Duration) -> InterProcessMutex {
+    let (client, states) = hasty_client(scene, session_timeout);
+    let mutex = mutex(&client);
+    mutex.acquire().unwrap();
+    lose(scene, &states);
     mutex
 }
 
@@ -167,4 +177,23 @@ fn the_znode_of_a_session_given_up_stays_while_its_holder_may_rely_on_it() {
     assert!(gone >= before + T * 19 / 20, "gone after {:?}", gone - before);
     witness.assert_at_most(&machine, "the given up session's node is gone after", before..gone, T + 3000 * MS);
     mutex.release().unwrap_err();
+}
+
+/// The waiter's place at the head of the semaphore's queue is nobody's hold.
+#[test]
+fn a_session_given_up_in_which_nothing_is_held_is_closed_at_once() {
+    let machine = Machine::watch();
+    let scene = scene_with(LONG);
+    let witness = Witness::of(&scene.server);
+    let (client, states) = hasty_client(&scene, LONG);
+    let semaphore = |client: &CuratorFramework| InterProcessSemaphoreV2::new(client, LOCK, 1).unwrap();
+    let lease = semaphore(&scene.observer).acquire().unwrap();
+    let waiting = client.clone();
+    let waiter = spawn(move || drop(semaphore(&waiting).acquire().unwrap()));
+    eventually("it waits", || children(&scene.observer, &format!("{LOCK}/leases")).len() == 2);
+    lose(&scene, &states);
+    let released = Instant::now();
+    drop(lease);
+    let (served, ()) = join(&waiter);
+    witness.assert_at_most(&machine, "served after", released..served, 3000 * MS);
 }

@@ -126,6 +126,8 @@ impl World {
         match self.rng.u16(..2000) {
             0 => self.hang_up(),
             1 => self.rig.leave(SessionError::Closed, None),
+            // Nothing comes of it while the session lives.
+            100..300 => self.rig.nobody_holds(),
             2..20 => self.withdraw_or_unwatch(),
             20 => {
                 let xid = self.rng.i32(..);

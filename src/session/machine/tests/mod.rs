@@ -94,6 +94,10 @@ impl<L> Rig<L> {
         self.input(|machine, actions| machine.leave(error, now, until, actions));
     }
 
+    fn nobody_holds(&mut self) {
+        self.input(|machine, _| machine.nobody_holds());
+    }
+
     /// Everything that is written now.
     fn written(&mut self) -> Vec<Frame> {
         let mut frames = Vec::new();

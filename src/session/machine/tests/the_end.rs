@@ -110,22 +110,46 @@ fn a_session_that_a_server_gives_after_the_end_is_closed_at_once() {
 }
 
 #[test]
-fn a_session_abandoned_while_somebody_may_rely_on_it_expires_and_leaves_its_znodes() {
-    let mut rig = Rig::connected();
-    let valid_until = rig.machine.valid_until();
-    rig.disconnect();
-    rig.leave(SessionError::Expired, None);
-    assert!(rig.machine.is_over(rig.now));
-    assert_eq!((rig.machine.left_behind(), rig.machine.valid_until()), (valid_until, None));
+fn an_abandoned_session_is_closed_once_nobody_relies_on_it_over_whatever_connection_there_is() {
+    // Whether there is a connection at the end, whether one comes then, and what ends the wait.
+    for (stays, comes, ends) in
+        [(true, false, 0), (false, true, 0), (false, true, 1), (true, false, 1), (true, false, 2)]
+    {
+        let mut rig = Rig::connected();
+        rig.answer_all();
+        let valid_until = rig.machine.valid_until().unwrap();
+        if !stays {
+            rig.disconnect();
+        }
+        rig.leave(SessionError::Expired, None);
+        if comes {
+            rig.connect();
+        }
+        assert!(rig.written().is_empty() && !rig.machine.is_over(rig.now));
+        match ends {
+            0 => rig.nobody_holds(),
+            1 => {
+                while rig.machine.next_timer() < valid_until {
+                    rig.timer_at(rig.machine.next_timer());
+                    assert_eq!(ops(&rig.answer_all()), [server::SYNC], "over this connection it is closed");
+                }
+                rig.timer_at(valid_until);
+            }
+            _ => rig.leave(SessionError::Closed, None),
+        }
+        assert_eq!(ops(&rig.written()), [server::CLOSE], "{stays} {comes} {ends}");
+        rig.nobody_holds();
+        assert!(rig.written().is_empty(), "once");
+    }
 }
 
 #[test]
 fn a_session_abandoned_without_a_connection_is_taken_up_only_to_close_it() {
     let mut rig = busy();
     rig.disconnect();
-    rig.now += T;
     rig.take_log();
     rig.leave(SessionError::Expired, None);
+    rig.nobody_holds();
     let mut told = rig.take_log();
     told.sort();
     assert_eq!(told, ["4 Expired", "watcher 1 Ended", "watcher 4 Ended"]);
@@ -201,7 +225,8 @@ fn leaving_takes_no_longer_than_the_earliest_limit() {
     let seconds = Duration::from_secs;
     let start = rig.now;
     assert_eq!(rig.machine.leaves_at(), None);
-    rig.leave(SessionError::Closed, None);
+    rig.leave(SessionError::Expired, None);
+    rig.nobody_holds();
     rig.leave(SessionError::Closed, Some(start + seconds(5)));
     rig.leave(SessionError::Closed, Some(start + seconds(3)));
     rig.leave(SessionError::Closed, Some(start + seconds(4)));
@@ -211,7 +236,7 @@ fn leaving_takes_no_longer_than_the_earliest_limit() {
     assert!(!rig.machine.is_over(start + seconds(3) - Duration::from_nanos(1)));
     assert!(rig.machine.is_over(start + seconds(3)));
     rig.submit(&sync("/late"), 1);
-    assert_eq!(rig.log, ["1 Closed"]);
+    assert_eq!(rig.log, ["1 Expired"]);
 }
 
 #[test]

@@ -55,11 +55,7 @@ fn two_hundred_sessions_leave_no_thread_and_no_file() {
         let fake = Fake::new();
         let (client, peer) = Client::connected(&fake);
         match number % 4 {
-            0 => {
-                client.session.abandon();
-                assert_eq!(peer.answer_all(), [0; 0]);
-                continue;
-            }
+            0 => client.abandon(),
             // Nobody answers.
             1 => {
                 client.session.close(clock::now());

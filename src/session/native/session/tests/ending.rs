@@ -134,9 +134,11 @@ fn close_can_be_called_by_many_at_once_and_again() {
 #[test]
 fn an_abandoned_session_is_taken_up_once_more_and_closed() {
     let fake = Fake::new();
-    let client = Client::suspended_for_too_long(&fake);
+    let (client, peer) = Client::connected(&fake);
+    drop(peer);
+    assert_eq!(client.event(), SessionEvent::Disconnected);
     let (_, unsent) = client.submit(sync("/a"));
-    client.session.abandon();
+    client.abandon();
     assert!(client.session.is_ended());
     assert!(matches!(unsent.recv_timeout(LONG).unwrap(), Err(SessionError::Expired)));
     let mut peer = fake.accept();
@@ -147,22 +149,64 @@ fn an_abandoned_session_is_taken_up_once_more_and_closed() {
 }
 
 #[test]
-fn an_abandoned_session_that_a_holder_may_rely_on_is_left_to_expire() {
+fn an_abandoned_session_with_a_connection_is_closed_over_it() {
     let fake = Fake::new();
     let (client, peer) = Client::connected(&fake);
-    let valid_until = client.session.valid_until();
-    client.session.abandon();
-    assert_eq!(client.session.left_behind(), valid_until);
-    assert_eq!(peer.answer_all(), [0; 0]);
+    client.abandon();
+    assert_eq!(peer.answer_all(), [server::CLOSE]);
     client.wait_until_finished(LONG);
+}
+
+#[test]
+fn an_abandoned_session_is_closed_when_no_holder_relies_on_it_any_more() {
+    const TIMEOUT: Duration = Duration::from_secs(3);
+    for lets_go in [true, false] {
+        let fake = Fake::new();
+        let client = Client::open(&fake.config());
+        let peer = client.welcome_for(&fake, TIMEOUT).0;
+        assert!(matches!(client.event(), SessionEvent::Connected { .. }));
+        let valid_until = client.session.valid_until().unwrap();
+        client.session.abandon();
+        if lets_go {
+            client.session.nobody_holds();
+        }
+        assert_eq!(peer.answer_all().last(), Some(&server::CLOSE));
+        assert!(lets_go || clock::now() >= valid_until, "closed under its holder");
+        client.wait_until_finished(LONG);
+    }
+}
+
+#[test]
+fn a_handshake_that_is_answered_while_callers_are_told_of_the_end_closes_nothing_under_a_holder() {
+    let fake = Fake::new();
+    let (client, peer) = Client::connected(&fake);
+    let valid_until = client.session.valid_until().unwrap();
+    drop(peer);
+    assert_eq!(client.event(), SessionEvent::Disconnected);
+    let mut peer = fake.accept();
+    peer.hello();
+    let on_reply = Box::new(move |_| std::thread::sleep(Duration::from_millis(300)));
+    client.session.submit(vec![Submission { request: sync("/a"), watcher: None, on_reply }]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| client.session.abandon());
+        wait_until(LONG, || client.session.is_ended());
+        peer.send(&Peer::greeting(12_000, fake::ID));
+        assert_eq!(peer.answer_all().last(), Some(&server::CLOSE));
+        assert!(clock::now() >= valid_until, "closed under its holder");
+    });
 }
 
 #[test]
 fn an_abandoned_session_that_no_server_takes_up_is_given_up_at_last() {
     let fake = Fake::new();
-    let client = Client::suspended_for_too_long(&fake);
+    let client = Client::open(&fake.config());
+    let mut peer = fake.accept();
+    peer.welcome_for(Duration::from_millis(100));
+    assert!(matches!(client.event(), SessionEvent::Connected { .. }));
+    drop(peer);
     drop(fake);
-    client.session.abandon();
+    assert_eq!(client.event(), SessionEvent::Disconnected);
+    client.abandon();
     assert!(!client.session.is_finished());
     client.wait_until_finished(Duration::from_secs(4));
 }
@@ -170,9 +214,11 @@ fn an_abandoned_session_that_no_server_takes_up_is_given_up_at_last() {
 #[test]
 fn an_abandoned_session_ends_at_the_deadline_of_a_later_close() {
     let fake = Fake::new();
-    let client = Client::suspended_for_too_long(&fake);
+    let (client, peer) = Client::connected(&fake);
+    drop(peer);
     drop(fake);
-    client.session.abandon();
+    assert_eq!(client.event(), SessionEvent::Disconnected);
+    client.abandon();
     close(&client, Duration::from_millis(100));
     client.wait_until_finished(LEAVE_TIME + 2 * LONGEST_READ);
 }

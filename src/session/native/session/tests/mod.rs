@@ -77,14 +77,10 @@ impl Client {
         (client, peer)
     }
 
-    /// A session without a connection that nobody relies on any more.
-    fn suspended_for_too_long(fake: &Fake) -> Client {
-        let client = Client::open(&fake.config());
-        drop(client.welcome_for(fake, Duration::from_millis(100)));
-        assert!(matches!(client.event(), SessionEvent::Connected { .. }));
-        assert_eq!(client.event(), SessionEvent::Disconnected);
-        wait_until(LONG, || client.session.valid_until().is_none_or(|until| until < clock::now()));
-        client
+    /// Gives the session up, in which nothing is held.
+    fn abandon(&self) {
+        self.session.abandon();
+        self.session.nobody_holds();
     }
 
     /// The next connection that the client keeps, with the usual session timeout.
