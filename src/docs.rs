@@ -29,20 +29,31 @@ chapter!(sharing, "docs/sharing.md");
 chapter!(operations, "docs/operations.md");
 chapter!(porting, "docs/porting.md");
 
-/// Runs an example of the documentation with a client of a server of its own. Without the feature `testing` it is only
-/// compiled.
+/// Where `ci/test` has one server for all examples of the documentation; each of them is a process.
+#[cfg(feature = "testing")]
+const SERVER: &str = "CURATOR_LOCKS_EXAMPLES_SERVER";
+
+/// Runs an example of the documentation with a client of a server of its own, or in a chroot of its own at the one that all share.
+/// Without the feature `testing` it is only compiled.
 #[doc(hidden)]
 pub fn example(example: impl FnOnce(&CuratorFramework) -> Result<(), Box<dyn Error>>) {
     #[cfg(feature = "testing")]
     {
         use crate::framework::{client::builder::CuratorFrameworkFactory, config::retry::RetryOneTime};
 
-        let run = || {
-            let server = crate::testing::TestingServer::start()?;
+        let connect = |servers: &str| {
             let retry = RetryOneTime::new(std::time::Duration::from_millis(100));
-            let client = CuratorFrameworkFactory::new_client(server.connect_string(), retry)?;
-            client.start()?;
-            example(&client)
+            let client = CuratorFrameworkFactory::new_client(servers, retry)?;
+            client.start().map(|()| client)
+        };
+        let run = || {
+            if let Ok(servers) = std::env::var(SERVER) {
+                let chroot = format!("/{}", uuid::Uuid::new_v4());
+                connect(&servers)?.create().for_path(&chroot)?;
+                return example(&connect(&(servers + &chroot))?);
+            }
+            let server = crate::testing::TestingServer::start()?;
+            example(&connect(&server.connect_string())?)
         };
         let result = run();
         assert!(result.is_ok(), "{result:?}");

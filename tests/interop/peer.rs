@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 use crate::{
     history::{Hold, Side},
     login::Login,
-    support::{child::ChildProcess, history::shared_clock},
+    support::{self, child::ChildProcess, history::shared_clock},
 };
 
 /// Debian's, in the order of who needs whom: Curator, ZooKeeper and its recipe, and what they stand on.
@@ -45,13 +45,15 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers");
 
 /// Small and quick to start.
-const JVM_OPTIONS: [&str; 7] = [
+const JVM_OPTIONS: [&str; 8] = [
     "-Xmx96m",
     "-Xss512k",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-XX:-UsePerfData",
     "-Xshare:auto",
+    // It would warn, where a peer speaks, of an archive of another Java.
+    "-Xlog:disable",
     "-Djava.net.preferIPv4Stack=true",
 ];
 
@@ -257,47 +259,109 @@ impl Peer {
 }
 
 fn java(class_path: &OsString, options: &[String], class: &str) -> Command {
-    let mut class_path_with_peers = classes().clone().into_os_string();
-    class_path_with_peers.push(":");
-    class_path_with_peers.push(class_path);
+    let Compiled { jar, archive } = compiled();
     let mut command = Command::new(tool("java"));
     command.args(JVM_OPTIONS);
-    // Both libraries log each lost connection as an error. Set to "warn" to see why a peer does what it does.
-    let level = env::var("PEER_LOG").unwrap_or_else(|_| "off".into());
-    command.arg(format!("-Dorg.slf4j.simpleLogger.defaultLogLevel={level}"));
-    command.args(options).arg("-cp").arg(class_path_with_peers).arg(class);
+    // Made for one class path.
+    if let Some(archive) = archive.as_ref().filter(|_| *class_path == curator_class_path()) {
+        command.arg(option_with("-XX:SharedArchiveFile=", archive));
+    }
+    command.args(options);
+    run_in(&mut command, jar, class_path, class);
     command
 }
 
-/// Where the compiled peers are. One process at a time compiles what has changed, so that none runs half of a class.
-fn classes() -> &'static PathBuf {
-    static CLASSES: OnceLock<PathBuf> = OnceLock::new();
-    CLASSES.get_or_init(|| {
+fn run_in(command: &mut Command, jar: &Path, class_path: &OsString, class: &str) {
+    let mut class_path_with_peers = jar.to_owned().into_os_string();
+    class_path_with_peers.push(":");
+    class_path_with_peers.push(class_path);
+    // Both libraries log each lost connection as an error. Set to "warn" to see why a peer does what it does.
+    let level = env::var("PEER_LOG").unwrap_or_else(|_| "off".into());
+    command.arg(format!("-Dorg.slf4j.simpleLogger.defaultLogLevel={level}"));
+    command.arg("-cp").arg(class_path_with_peers).arg(class);
+    // Of `ci/test`, for the servers; Java would speak of it.
+    command.env_remove("JDK_JAVA_OPTIONS");
+}
+
+fn option_with(option: &str, path: &Path) -> OsString {
+    let mut whole = OsString::from(option);
+    whole.push(path);
+    whole
+}
+
+struct Compiled {
+    jar: PathBuf,
+    /// Classes as Java keeps them in memory, with which a peer starts in half of the processor time; Java makes one only of jars.
+    archive: Option<PathBuf>,
+}
+
+/// Where the compiled peers are. One process at a time makes what has changed, so that none runs half of it.
+fn compiled() -> &'static Compiled {
+    static COMPILED: OnceLock<Compiled> = OnceLock::new();
+    COMPILED.get_or_init(|| {
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("peers");
         std::fs::create_dir_all(&directory).unwrap();
         let lock = File::create(directory.join("lock")).unwrap();
         lock.lock().unwrap();
-        compile(&directory, &curator_class_path(), "CuratorPeer.java");
-        compile(&directory, &curator_class_path(), "LeaderPeer.java");
-        compile(&directory, &debian_class_path(), "WriteLockPeer.java");
-        directory
+        let sources = [
+            (curator_class_path(), "CuratorPeer.java"),
+            (curator_class_path(), "LeaderPeer.java"),
+            (debian_class_path(), "WriteLockPeer.java"),
+        ];
+        let changed = sources.map(|(class_path, source)| compile(&directory, &class_path, source)).contains(&true);
+        let (jar, archive) = (directory.join("peers.jar"), directory.join("curator.jsa"));
+        if changed || !jar.exists() {
+            let mut command = Command::new(tool("jar"));
+            let classes = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name());
+            let classes = classes.filter(|name| name.as_encoded_bytes().ends_with(b".class"));
+            command.current_dir(&directory).args(["--create", "--file", "peers.jar"]).args(classes);
+            succeed(&mut command);
+            let _ = std::fs::remove_file(&archive);
+        }
+        if !archive.exists() {
+            archive_classes(&jar, &archive);
+        }
+        Compiled { jar, archive: Some(archive).filter(|archive| archive.exists()) }
     })
 }
 
-fn compile(directory: &Path, class_path: &OsString, source: &str) {
+/// Of a peer that does what most of them do. Without an archive peers start more slowly, and that is all.
+fn archive_classes(jar: &Path, archive: &Path) {
+    let server = support::server();
+    let mut command = Command::new(tool("java"));
+    command.args(JVM_OPTIONS).arg(option_with("-XX:ArchiveClassesAtExit=", archive));
+    run_in(&mut command, jar, &curator_class_path(), "CuratorPeer");
+    command.args([server.connect_string(), support::namespace(), support::SESSION.as_millis().to_string()]);
+    let mut peer = ChildProcess::run(command, "").unwrap();
+    for kind in ["mutex", "write", "semaphore:1"] {
+        peer.tell(&format!("acquire {kind} /{kind} -1"));
+        peer.tell("release");
+    }
+    peer.tell("quit");
+    // It closes its output when it ends, which it does behind the archive.
+    peer.rest().for_each(drop);
+}
+
+/// Whether there was something to compile.
+fn compile(directory: &Path, class_path: &OsString, source: &str) -> bool {
     let (done, modified) = (directory.join(source), |path: &Path| std::fs::metadata(path)?.modified());
     let source = Path::new(SOURCES).join(source);
     let is_for_this = std::fs::read(&done).is_ok_and(|of| of == class_path.as_encoded_bytes());
     if is_for_this && modified(&done).is_ok_and(|done| done > modified(&source).unwrap()) {
-        return;
+        return false;
     }
     let mut command = Command::new(tool("javac"));
     command.args(["-nowarn", "-proc:none", "-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", "-d"]).arg(directory);
     command.arg("-cp").arg(class_path).arg(source);
+    succeed(&mut command);
+    std::fs::write(done, class_path.as_encoded_bytes()).unwrap();
+    true
+}
+
+fn succeed(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}; see `ci/setup --peers`"));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {said}\n`ci/setup --peers` installs what is missing");
-    std::fs::write(done, class_path.as_encoded_bytes()).unwrap();
 }
 
 fn tool(name: &str) -> PathBuf {

@@ -1,4 +1,5 @@
-//! Each example, alone and on servers that others use: what it prints, and that it leaves nothing behind.
+//! Each example, alone and on servers that others use: what it prints, and that it leaves nothing behind. And the examples of
+//! the documentation.
 #![cfg(feature = "testing")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -7,9 +8,13 @@ mod examples;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::process::Command;
+
+use curator_locks::testing::TestingServer;
+
 use crate::{
     examples::example,
-    support::{eventually, quick_server},
+    support::{builder, child, connect, eventually, mutex, quick_server},
 };
 
 /// What it says at least. Some of them print from several threads.
@@ -103,6 +108,35 @@ fn each_is_tested() {
     let mut tested = EXAMPLES.map(|(name, _)| name);
     tested.sort_unstable();
     assert_eq!(programs, tested);
+}
+
+/// What `ci/test` runs for others; by itself it does nothing.
+#[test]
+fn child_process() {
+    let Some((role, arguments)) = child::role() else { return };
+    match role.as_str() {
+        "docs" => run_docs(),
+        "archive" => archive_classes(&arguments[0]),
+        other => panic!("no role {other}"),
+    }
+}
+
+/// The examples of the documentation, with one server for all.
+fn run_docs() {
+    let server = TestingServer::start().unwrap();
+    let mut docs = Command::new(env!("CARGO"));
+    docs.args(["test", "--all-features", "--doc"]).env("CURATOR_LOCKS_EXAMPLES_SERVER", server.connect_string());
+    assert!(docs.status().unwrap().success(), "an example fails");
+}
+
+/// The classes of a server, as Java keeps them in memory: it maps them when the next one starts.
+fn archive_classes(file: &str) {
+    let server = TestingServer::builder().jvm_option(format!("-XX:ArchiveClassesAtExit={file}")).start().unwrap();
+    let client = connect(builder(&server, "archive"));
+    mutex(&client).run(|_| ()).unwrap();
+    drop(client);
+    // In good order: Java writes the file when it ends.
+    server.stop().unwrap();
 }
 
 mod slow {

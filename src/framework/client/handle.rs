@@ -211,7 +211,8 @@ impl CuratorFramework {
     /// let id = client.add_unhandled_error_listener(move |message, error| {
     ///     tell.send(format!("{message}: {error}")).unwrap_or_default()
     /// });
-    /// let latch = LeaderLatch::new(client, "/zookeeper/config/below")?; // a path at which nobody may create
+    /// # client.create().with_mode(curator_locks::CreateMode::Ephemeral).for_path("/ephemeral")?;
+    /// let latch = LeaderLatch::new(client, "/ephemeral/below")?; // a path at which nobody may create
     /// latch.start()?;
     /// println!("{}", told.recv()?); // although nobody awaits the latch
     /// client.remove_unhandled_error_listener(id);
