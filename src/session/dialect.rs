@@ -78,7 +78,7 @@ impl Dialect {
             }
             op::SET_WATCHES => self != Dialect::KeeperBefore267,
             op::SET_WATCHES2 | op::ADD_WATCH => matches!(self, Dialect::ZooKeeper | Dialect::Keeper),
-            op::GET_EPHEMERALS | op::WHO_AM_I => self == Dialect::ZooKeeper,
+            op::GET_EPHEMERALS | op::WHO_AM_I | op::MULTI_READ => self == Dialect::ZooKeeper,
             _ => true,
         }
     }

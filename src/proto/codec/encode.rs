@@ -100,6 +100,20 @@ fn write_versioned(writer: &mut Writer, path: &str, version: i32) {
     writer.i32(version);
 }
 
+/// The frame of a [`Request::Multi`], or of reads that go together, made of the operations and frames of what is in it.
+pub(crate) fn together<'a>(op_code: i32, frames: impl Iterator<Item = (i32, &'a [u8])>) -> Vec<u8> {
+    let mut writer = Writer::frame();
+    writer.i32(0);
+    writer.i32(op_code);
+    for (op_code, frame) in frames {
+        write_multi_header(&mut writer, op_code, false);
+        // Behind length, xid and operation.
+        writer.bytes(frame.get(12..).unwrap_or_default());
+    }
+    write_multi_header(&mut writer, op::NONE, true);
+    writer.finish()
+}
+
 fn write_multi(writer: &mut Writer, ops: &[Request]) {
     for each in ops {
         write_multi_header(writer, each.op_code(), false);

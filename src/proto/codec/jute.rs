@@ -155,6 +155,11 @@ impl Writer {
         self.bytes.push(value.into());
     }
 
+    /// Bytes that are encoded already.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
     pub(crate) fn buffer(&mut self, bytes: &[u8]) {
         self.i32(wire_length(bytes.len()));
         self.bytes.extend_from_slice(bytes);

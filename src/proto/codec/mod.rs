@@ -3,3 +3,5 @@
 mod decode;
 mod encode;
 pub(crate) mod jute;
+
+pub(crate) use encode::together;

@@ -1,6 +1,7 @@
 //! The session as a plain state machine: (state, input, now) -> (state, actions). No thread, no socket, no clock.
 
 pub(crate) mod actions;
+mod collect;
 pub(crate) mod liveness;
 pub(crate) mod watches;
 
@@ -12,6 +13,7 @@ use std::{
 };
 
 use actions::Action;
+use collect::Collector;
 use liveness::{Liveness, Origin, longest_round_trip};
 use watches::Watches;
 
@@ -72,17 +74,21 @@ enum Fate {
 
 struct Submitted<C> {
     ticket: u64,
-    /// Empty once it is written.
+    /// Empty once it is written, unless it may have to go again.
     frame: Vec<u8>,
     op: i32,
     /// The operation that not every server knows, if it asks for one.
     questionable: Option<i32>,
+    /// Whether it may go together with others, or has done so.
+    is_collected: bool,
     purpose: Purpose<C>,
 }
 
 enum Purpose<C> {
     /// A caller waits for the reply.
     Caller { completion: C, watch: Option<u64> },
+    /// Callers wait for what is in the reply, and so many frames of lists are sent right behind.
+    Group { members: Vec<Submitted<C>>, behind: usize },
     /// A heartbeat, and when it was sent.
     Heartbeat(Instant),
     /// No caller waits for the reply.
@@ -121,6 +127,7 @@ pub(crate) struct Machine<C = OnReply, W = Watcher> {
     unsent: VecDeque<Submitted<C>>,
     /// The requests on the wire, each with its xid.
     in_flight: VecDeque<(i32, Submitted<C>)>,
+    collector: Collector,
     watches: Watches<W>,
     liveness: Liveness,
     /// What the servers know; `None`: they have not told yet.
@@ -155,6 +162,7 @@ impl<C, W: Clone> Machine<C, W> {
             unconfirmed_watches: 0,
             unsent: VecDeque::new(),
             in_flight: VecDeque::new(),
+            collector: Collector::default(),
             watches: Watches::new(),
             liveness: Liveness::new(timeout, now),
         }
@@ -234,8 +242,9 @@ impl<C, W: Clone> Machine<C, W> {
         });
         self.config.counters.requested(request);
         let purpose = Purpose::Caller { completion, watch };
-        let questionable = questionable(request);
-        self.unsent.push_back(Submitted { ticket, frame, op: request.op_code(), questionable, purpose });
+        let is_collected = collect::may_be_collected(request, &frame);
+        let (op, questionable) = (request.op_code(), questionable(request));
+        self.unsent.push_back(Submitted { ticket, frame, op, questionable, is_collected, purpose });
         ticket
     }
 
@@ -308,7 +317,7 @@ impl<C, W: Clone> Machine<C, W> {
 
     fn own(&self, ticket: u64, request: &Request, purpose: Purpose<C>) -> Submitted<C> {
         self.config.counters.requested(request);
-        Submitted { ticket, frame: request.encode(0), op: request.op_code(), questionable: None, purpose }
+        Submitted { ticket, frame: request.encode(0), op: request.op_code(), purpose, ..Submitted::empty() }
     }
 
     /// Asks what the servers know, in front of all that waits for the connection. So every reply to a caller comes after the
@@ -339,29 +348,46 @@ impl<C, W: Clone> Machine<C, W> {
 
     /// Whether there is something to write to the connection.
     pub(crate) fn has_output(&self) -> bool {
-        let is_next = || self.unsent.front().is_some_and(|next| !self.is_held_back(next));
+        let is_next = || self.unsent.front().is_some_and(|next| !self.is_held_back(next) && !self.waits(next));
         matches!(self.link, Link::Up { .. }) && (!self.preamble.is_empty() || is_next())
     }
 
     /// Moves the next bytes into `out`, in order: the preamble, then requests up to a limit. From here on they count as
     /// on the wire.
-    pub(crate) fn take_output(&mut self, out: &mut Vec<u8>) {
+    pub(crate) fn take_output(&mut self, now: Instant, out: &mut Vec<u8>) {
         out.append(&mut self.preamble);
-        let mut taken = 0;
-        while let Some(mut request) = self.next_unsent(taken) {
-            let xid = self.next_xid;
-            self.next_xid = if xid == i32::MAX { 1 } else { xid + 1 };
-            set_xid(&mut request.frame, xid);
-            taken += request.frame.len();
-            out.append(&mut std::mem::take(&mut request.frame));
-            self.in_flight.push_back((xid, request));
+        let before = out.len();
+        while let Some(next) = self.unsent.front() {
+            let taken = out.len() - before;
+            if self.is_held_back(next) || self.waits(next) || taken > 0 && taken + next.frame.len() > OUTPUT_CHUNK {
+                break;
+            }
+            if let Some((group, lists)) = self.gather(OUTPUT_CHUNK.saturating_sub(taken)) {
+                self.take(group, now, out);
+                for list in lists {
+                    // It goes again if the transaction fails; lists that go together have theirs each.
+                    let frame = if list.op == op::GET_CHILDREN { list.frame.clone() } else { Vec::new() };
+                    self.take(list, now, out);
+                    if let Some((_, list)) = self.in_flight.back_mut() {
+                        list.frame = frame;
+                    }
+                }
+            } else if let Some(request) = self.unsent.pop_front() {
+                self.take(request, now, out);
+            }
         }
+        self.make_undue();
     }
 
-    /// The next request to write, if it belongs to the same piece as the `taken` bytes before it.
-    fn next_unsent(&mut self, taken: usize) -> Option<Submitted<C>> {
-        let next = self.unsent.front().filter(|next| !self.is_held_back(next))?;
-        if taken > 0 && taken + next.frame.len() > OUTPUT_CHUNK { None } else { self.unsent.pop_front() }
+    fn take(&mut self, mut request: Submitted<C>, now: Instant, out: &mut Vec<u8>) {
+        let xid = self.next_xid;
+        self.next_xid = if xid == i32::MAX { 1 } else { xid + 1 };
+        set_xid(&mut request.frame, xid);
+        if request.is_collected {
+            self.collector.sent(xid, now);
+        }
+        out.append(&mut request.frame);
+        self.in_flight.push_back((xid, request));
     }
 
     /// Writing to this connection failed. `true`: it is the live one, and has to be closed. Requests not taken for
@@ -531,6 +557,7 @@ impl<C, W: Clone> Machine<C, W> {
         self.link = Link::Down;
         self.preamble.clear();
         self.unconfirmed_watches = 0;
+        self.collector.disconnected();
         self.liveness.disconnected();
         if self.fate == Fate::Ended {
             return;
@@ -539,8 +566,11 @@ impl<C, W: Clone> Machine<C, W> {
         self.unsent.retain(|unsent| matches!(unsent.purpose, Purpose::Caller { .. }));
         let mut is_heartbeat_unanswered = false;
         for (_, request) in std::mem::take(&mut self.in_flight) {
-            match request.purpose {
+            match &request.purpose {
                 Purpose::Caller { .. } => self.config.counters.requests_unanswered.count(),
+                Purpose::Group { members, .. } => {
+                    members.iter().for_each(|_| self.config.counters.requests_unanswered.count());
+                }
                 Purpose::Heartbeat(_) => is_heartbeat_unanswered = true,
                 Purpose::Housekeeping | Purpose::Probe(_) | Purpose::Close => {}
             }
@@ -560,12 +590,20 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     fn fail(&mut self, request: Submitted<C>, error: SessionError, actions: &mut Vec<Action<C, W>>) {
-        if let Purpose::Caller { completion, watch } = request.purpose {
-            if let Some(ticket) = watch {
-                let forgotten = self.watches.forget(ticket);
-                self.forgotten(forgotten, actions);
+        match request.purpose {
+            Purpose::Caller { completion, watch } => {
+                if let Some(ticket) = watch {
+                    let forgotten = self.watches.forget(ticket);
+                    self.forgotten(forgotten, actions);
+                }
+                actions.push(Action::Complete(completion, Err(error)));
             }
-            actions.push(Action::Complete(completion, Err(error)));
+            Purpose::Group { members, .. } => {
+                for member in members {
+                    self.fail(member, error.clone(), actions);
+                }
+            }
+            Purpose::Heartbeat(_) | Purpose::Housekeeping | Purpose::Probe(_) | Purpose::Close => {}
         }
     }
 
@@ -676,15 +714,22 @@ impl<C, W: Clone> Machine<C, W> {
         };
         let reply = match (err, request.op) {
             // A failed multi has code and body; the body tells which operation failed.
-            (0, op) | (_, op @ op::MULTI) if !body.is_empty() || err == 0 => match Response::decode(op, zxid, body) {
-                Ok(response) => Ok(response),
-                Err(error) => {
-                    self.in_flight.push_front((xid, request));
-                    return Err(error);
+            (0, op) | (_, op @ op::MULTI) if !body.is_empty() || err == 0 => {
+                let response = Response::decode(op, zxid, body);
+                match response.and_then(|response| collect::check_results(&request, &response).map(|()| response)) {
+                    Ok(response) => Ok(response),
+                    Err(error) => {
+                        self.in_flight.push_front((xid, request));
+                        return Err(error);
+                    }
                 }
-            },
+            }
             (err, _) => Err(err.into()),
         };
+        if request.is_collected {
+            self.make_due();
+            self.collector.answered(xid, now);
+        }
         if matches!(reply, Err(ErrorCode::SessionExpired)) && self.is_alive() {
             self.in_flight.push_front((xid, request));
             self.expired(actions);
@@ -714,6 +759,7 @@ impl<C, W: Clone> Machine<C, W> {
                 }
                 actions.push(Action::Complete(completion, reply.map_err(SessionError::Server)));
             }
+            Purpose::Group { members, behind } => self.group_answered(request.op, (members, behind), reply, actions),
             Purpose::Heartbeat(sent) => {
                 if reply.is_ok_and(|response| is_agreed_on(&response)) {
                     self.liveness.heartbeat_answered(sent, now);
@@ -797,8 +843,12 @@ impl<C, W: Clone> Machine<C, W> {
         if self.in_flight.front().is_none_or(|(expected, _)| *expected != xid) {
             return;
         }
-        if let Some((_, request)) = self.in_flight.pop_front() {
-            self.fail(request, SessionError::FrameTooLarge { size, limit }, actions);
+        match self.in_flight.pop_front() {
+            Some((_, Submitted { op: op::MULTI_READ, purpose: Purpose::Group { members, .. }, .. })) => {
+                self.lists_too_large(members);
+            }
+            Some((_, request)) => self.fail(request, SessionError::FrameTooLarge { size, limit }, actions),
+            None => {}
         }
     }
 
@@ -826,7 +876,9 @@ impl<C, W: Clone> Machine<C, W> {
                 } else {
                     Request::Sync { path }
                 };
-                self.queue_own(&heartbeat, Purpose::Heartbeat(now));
+                // In front of writes that wait for a reply: a late heartbeat makes the session less certain.
+                let heartbeat = self.own(0, &heartbeat, Purpose::Heartbeat(now));
+                self.unsent.push_front(heartbeat);
             }
             // Only a quorum can sync.
             Link::Up { read_only: true } => self.queue_first(&Request::Ping, XID_PING),
@@ -896,8 +948,14 @@ impl<C, W: Clone> Machine<C, W> {
         }));
         let error = &self.end;
         for (_, request) in &mut self.in_flight {
-            if let Purpose::Caller { completion, .. } = std::mem::replace(&mut request.purpose, Purpose::Housekeeping) {
-                actions.push(Action::Complete(completion, Err(error.clone())));
+            let members = match std::mem::replace(&mut request.purpose, Purpose::Housekeeping) {
+                Purpose::Group { members, .. } => members.into_iter().map(|member| member.purpose).collect(),
+                purpose => vec![purpose],
+            };
+            for purpose in members {
+                if let Purpose::Caller { completion, .. } = purpose {
+                    actions.push(Action::Complete(completion, Err(error.clone())));
+                }
             }
         }
         for unsent in self.unsent.drain(..) {

@@ -211,9 +211,10 @@ fn take_output(state: &mut Guarded) -> Option<Output> {
         return None;
     }
     let mut bytes = Vec::new();
-    state.machine.take_output(&mut bytes);
+    let now = clock::now();
+    state.machine.take_output(now, &mut bytes);
     state.writing = true;
-    let deadline = clock::now() + state.machine.timeout() / 3;
+    let deadline = now + state.machine.timeout() / 3;
     Some(Output { bytes, connection: state.machine.connection(), deadline })
 }
 

@@ -199,7 +199,7 @@ impl World {
     fn write(&mut self) {
         let mut out = Vec::new();
         if self.rig.machine.has_output() {
-            self.rig.machine.take_output(&mut out);
+            self.rig.machine.take_output(self.rig.now, &mut out);
         }
         let mut rest = &out[..];
         while let Some((length, after)) = rest.split_first_chunk() {

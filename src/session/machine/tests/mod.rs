@@ -99,7 +99,7 @@ impl<L> Rig<L> {
         let mut frames = Vec::new();
         while self.machine.has_output() {
             let mut out = Vec::new();
-            self.machine.take_output(&mut out);
+            self.machine.take_output(self.now, &mut out);
             frames.extend(server::frames(&out));
         }
         frames

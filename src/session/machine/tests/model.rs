@@ -239,7 +239,7 @@ impl World {
         }
         let before = self.rig.machine.in_flight.len();
         let mut out = Vec::new();
-        self.rig.machine.take_output(&mut out);
+        self.rig.machine.take_output(self.rig.now, &mut out);
         let frames = server::frames(&out);
         let numbered: Vec<i32> = frames.iter().map(|frame| frame.xid).filter(|xid| *xid > 0).collect();
         let purposes: Vec<_> = self.rig.machine.in_flight.iter().skip(before).collect();

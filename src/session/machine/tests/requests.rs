@@ -63,7 +63,7 @@ fn requests_are_written_in_pieces_so_that_a_stuck_writer_leaves_the_rest_unwritt
         rig.submit(&sync(&path), tag);
     }
     let mut piece = Vec::new();
-    rig.machine.take_output(&mut piece);
+    rig.machine.take_output(rig.now, &mut piece);
     assert_eq!(server::frames(&piece).len(), 6);
     assert!(rig.machine.write_failed(1));
     assert!(!rig.machine.has_output());
@@ -82,7 +82,7 @@ fn a_request_larger_than_a_piece_goes_out_alone() {
     rig.submit(&sync(&"x".repeat(OUTPUT_CHUNK)), 2);
     for expected in [1, 2] {
         let mut piece = Vec::new();
-        rig.machine.take_output(&mut piece);
+        rig.machine.take_output(rig.now, &mut piece);
         assert_eq!(server::frames(&piece).iter().map(|frame| frame.xid).collect::<Vec<_>>(), [expected]);
     }
 }
