@@ -87,8 +87,8 @@ impl Collector {
 /// Whether the request may go together with others. What contenders of one client do many times, in directories of each, is
 /// that; what makes a directory, or may be unknown to the server, is not.
 pub(super) fn may_be_collected(request: &Request, frame: &[u8]) -> bool {
-    let (Request::Create { mode: CreateMode::Ephemeral | CreateMode::EphemeralSequential, .. } | Request::Delete { .. }) =
-        request
+    let (Request::Create { mode: CreateMode::Ephemeral | CreateMode::EphemeralSequential, .. }
+    | Request::Delete { .. }) = request
     else {
         return false;
     };
@@ -145,7 +145,8 @@ impl<C, W: Clone> Machine<C, W> {
                 }
                 writes += 1;
             } else {
-                let is_list = next.op == op::GET_CHILDREN && matches!(next.purpose, Purpose::Caller { watch: None, .. });
+                let is_list =
+                    next.op == op::GET_CHILDREN && matches!(next.purpose, Purpose::Caller { watch: None, .. });
                 if size > limit || !is_list {
                     break;
                 }
@@ -246,7 +247,9 @@ impl<C> Submitted<C> {
 
 /// Whether each of those who went together has a result, or all have failed.
 pub(super) fn check_results<C>(request: &Submitted<C>, response: &Response) -> Result<(), ProtoError> {
-    let (Purpose::Group { members, .. }, Response::Multi(results)) = (&request.purpose, response) else { return Ok(()) };
+    let (Purpose::Group { members, .. }, Response::Multi(results)) = (&request.purpose, response) else {
+        return Ok(());
+    };
     if members.len() == results.len() {
         return Ok(());
     }

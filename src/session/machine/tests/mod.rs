@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 mod auth;
+mod collect;
 mod dialects;
 mod frames;
 mod liveness;
