@@ -69,7 +69,7 @@ impl Collector {
         self.timed.get_or_insert((xid, now));
     }
 
-    pub(super) fn answered(&mut self, xid: i32, now: Instant) {
+    fn answered(&mut self, xid: i32, now: Instant) {
         self.in_flight = self.in_flight.saturating_sub(1);
         if let Some((_, sent)) = self.timed.take_if(|(timed, _)| *timed == xid) {
             let took = now.saturating_duration_since(sent);
@@ -96,7 +96,7 @@ pub(super) fn may_be_collected(request: &Request, frame: &[u8]) -> bool {
 }
 
 impl<C, W: Clone> Machine<C, W> {
-    /// Whether a request waits for the next reply to a write. It never waits for ever: where the replies do not come, the
+    /// Whether a request waits for the reply to a write. It never waits for ever: where the replies do not come, the
     /// connection ends.
     pub(super) fn waits(&self, next: &Submitted<C>) -> bool {
         let Collector { in_flight, is_due, is_refused, .. } = self.collector;
@@ -108,9 +108,12 @@ impl<C, W: Clone> Machine<C, W> {
             && self.abilities.is_some_and(|known| known.knows(op::MULTI))
     }
 
-    /// A write was answered.
-    pub(super) fn make_due(&mut self) {
-        self.collector.is_due |= self.unsent.front().is_some_and(|next| self.waits(next));
+    /// A write was answered. What waits goes out once fewer are on the wire than keep the server busy: with each reply there
+    /// would be less to go together, and in the end nothing.
+    pub(super) fn write_answered(&mut self, xid: i32, now: Instant) {
+        let has_waited = self.unsent.front().is_some_and(|next| self.waits(next));
+        self.collector.answered(xid, now);
+        self.collector.is_due |= has_waited && self.collector.in_flight < self.collector.most();
     }
 
     /// All that has waited is taken for writing.

@@ -727,8 +727,7 @@ impl<C, W: Clone> Machine<C, W> {
             (err, _) => Err(err.into()),
         };
         if request.is_collected {
-            self.make_due();
-            self.collector.answered(xid, now);
+            self.write_answered(xid, now);
         }
         if matches!(reply, Err(ErrorCode::SessionExpired)) && self.is_alive() {
             self.in_flight.push_front((xid, request));
