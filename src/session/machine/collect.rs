@@ -96,6 +96,18 @@ pub(super) fn may_be_collected(request: &Request, frame: &[u8]) -> bool {
 }
 
 impl<C, W: Clone> Machine<C, W> {
+    /// Requests from this ticket on were submitted back to back, and must not be carried out in another order. They are where
+    /// those that went together are refused: these go again, behind whatever is on the wire by then. So only a write with
+    /// nothing but lists behind it may go with others; the lists are sent again with it.
+    pub(crate) fn submitted(&mut self, first: u64) {
+        let from = self.unsent.partition_point(|request| request.ticket < first);
+        let mut batch = self.unsent.range_mut(from..);
+        batch.next();
+        if !batch.all(|request| is_list(request)) {
+            self.unsent.range_mut(from..).for_each(|request| request.is_collected = false);
+        }
+    }
+
     /// Whether a request waits for the reply to a write. It never waits for ever: where the replies do not come, the
     /// connection ends.
     pub(super) fn waits(&self, next: &Submitted<C>) -> bool {
@@ -132,7 +144,7 @@ impl<C, W: Clone> Machine<C, W> {
             return None;
         }
         let limit = limit.min(self.request_limit());
-        let (mut count, mut writes, mut size) = (0, 0, 2 * AROUND);
+        let (mut count, mut writes, mut last, mut size) = (0, 0, 0, 2 * AROUND);
         // Where something is written: the directory of a create, with its slash; the path of a delete.
         let (mut written, mut listed) = (HashSet::<&[u8]>::default(), HashSet::<&[u8]>::default());
         for next in &self.unsent {
@@ -147,12 +159,14 @@ impl<C, W: Clone> Machine<C, W> {
                     break;
                 }
                 writes += 1;
+                last = count;
+            } else if !is_list(next) {
+                break;
+            } else if size > limit {
+                // A write goes with all of its lists.
+                (count, writes) = (last, writes - 1);
+                break;
             } else {
-                let is_list =
-                    next.op == op::GET_CHILDREN && matches!(next.purpose, Purpose::Caller { watch: None, .. });
-                if size > limit || !is_list {
-                    break;
-                }
                 listed.insert(path);
             }
             count += 1;
@@ -246,6 +260,10 @@ impl<C> Submitted<C> {
         let (frame, purpose) = (Vec::new(), Purpose::Housekeeping);
         Submitted { ticket: 0, frame, op: 0, questionable: None, is_collected: false, purpose }
     }
+}
+
+fn is_list<C>(request: &Submitted<C>) -> bool {
+    request.op == op::GET_CHILDREN && matches!(request.purpose, Purpose::Caller { watch: None, .. })
 }
 
 /// Whether each of those who went together has a result, or all have failed.

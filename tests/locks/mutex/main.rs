@@ -34,6 +34,8 @@ mod reentrancy;
 mod restart;
 #[path = "waiting/timeouts.rs"]
 mod timeouts;
+#[path = "wire/together.rs"]
+mod together;
 #[path = "wire/uncontended.rs"]
 mod uncontended;
 #[path = "wire/watches.rs"]
