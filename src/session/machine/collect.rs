@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// So many writes may always be on the wire.
-const LEAST: usize = 4;
+pub(super) const LEAST: usize = 2;
 
 /// For how long a write keeps a server busy, about. Where the way to the server takes much longer, more of them have to be on the
 /// wire before it is worth while to wait.

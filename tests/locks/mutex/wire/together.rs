@@ -2,17 +2,20 @@
 
 use std::{
     collections::HashSet,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
     time::Duration,
 };
 
 use curator_locks::{
     Acl, CreateMode, Error, ErrorCode, InterProcessMutex, RetryNTimes, perms,
-    unversioned::{Request, Response, SessionError},
+    unversioned::{Request, Response, SessionError, Submission},
 };
 
-use crate::support::{self, builder, connect, namespace, session::RawSession};
+use crate::support::{self, PATIENCE, builder, connect, namespace, session::RawSession};
 
 /// More than are on the wire before others wait, on a busy machine too.
 const DIRECTORIES: usize = 200;
@@ -55,8 +58,25 @@ fn entered(replies: &[Result<Response, SessionError>]) -> (&str, i64, &[String])
     }
 }
 
-fn enter(directory: &str) -> [Request; 2] {
-    [create(format!("{directory}/x-"), CreateMode::EphemeralSequential), list(directory)]
+fn enter(directory: &str) -> Vec<Request> {
+    vec![create(format!("{directory}/x-"), CreateMode::EphemeralSequential), list(directory)]
+}
+
+/// Submits one batch after the other without waiting, as many callers do.
+fn ask_each(session: &RawSession, batches: Vec<Vec<Request>>) -> Vec<Vec<Result<Response, SessionError>>> {
+    let submit = |batch: Vec<Request>| {
+        let (senders, replies): (Vec<_>, Vec<_>) = batch.iter().map(|_| mpsc::channel()).unzip();
+        let submission = |(request, sender): (Request, mpsc::Sender<_>)| Submission {
+            request,
+            watcher: None,
+            on_reply: Box::new(move |reply| drop(sender.send(reply))),
+        };
+        session.0.submit(batch.into_iter().zip(senders).map(submission).collect());
+        replies
+    };
+    let sent: Vec<Vec<_>> = batches.into_iter().map(submit).collect();
+    let receive = |reply: mpsc::Receiver<_>| reply.recv_timeout(PATIENCE).unwrap();
+    sent.into_iter().map(|replies| replies.into_iter().map(receive).collect()).collect()
 }
 
 fn refused(reply: &Result<Response, SessionError>, with: ErrorCode) -> bool {
@@ -67,11 +87,11 @@ fn refused(reply: &Result<Response, SessionError>, with: ErrorCode) -> bool {
 fn many_creates_share_transactions_and_each_has_its_path_its_czxid_and_its_list() {
     let (session, directories) = session();
     // Two for each directory, one right behind the other.
-    let requests = directories.iter().flat_map(|directory| enter(directory).into_iter().chain(enter(directory)));
-    let replies = session.ask(requests.collect::<Vec<_>>());
+    let batches = directories.iter().flat_map(|directory| [enter(directory), enter(directory)]).collect();
+    let replies = ask_each(&session, batches);
     let (mut transactions, mut nodes) = (HashSet::new(), Vec::new());
-    for (directory, replies) in directories.iter().zip(replies.chunks(4)) {
-        let ((first, czxid, before), (second, later, after)) = (entered(&replies[..2]), entered(&replies[2..]));
+    for (directory, replies) in directories.iter().zip(replies.chunks(2)) {
+        let ((first, czxid, before), (second, later, after)) = (entered(&replies[0]), entered(&replies[1]));
         assert!(czxid < later, "{directory}: {czxid} and {later}");
         for (path, names) in [(first, before), (second, after), (first, after)] {
             let name = path.strip_prefix(&format!("{directory}/")).unwrap();
@@ -102,25 +122,26 @@ fn where_the_server_refuses_one_each_is_told_what_became_of_its_own() {
     admin.delete(&[&nodes[GONE], &nodes[MISSING], &directories[MISSING]]);
     let (path, acl) = (directories[FORBIDDEN].clone(), world(perms::READ | perms::ADMIN));
     assert!(admin.ask([Request::SetAcl { path, acl, version: -1 }])[0].is_ok());
-    let requests =
-        directories.iter().zip(&nodes).flat_map(|(directory, node)| enter(directory).into_iter().chain([delete(node)]));
-    let replies = session.ask(requests.collect::<Vec<_>>());
-    for (index, replies) in replies.chunks(3).enumerate() {
+    let batches = directories.iter().zip(&nodes).flat_map(|(directory, node)| [enter(directory), vec![delete(node)]]);
+    let replies = ask_each(&session, batches.collect());
+    for (index, replies) in replies.chunks(2).enumerate() {
+        let [entered, deleted] = replies else { panic!("{replies:?}") };
         match index {
-            MISSING => assert!(replies.iter().all(|reply| refused(reply, ErrorCode::NoNode)), "{replies:?}"),
+            MISSING => {
+                let mut all = entered.iter().chain(deleted);
+                assert!(all.all(|reply| refused(reply, ErrorCode::NoNode)), "{replies:?}");
+            }
             FORBIDDEN => {
-                assert!(
-                    refused(&replies[0], ErrorCode::NoAuth) && refused(&replies[2], ErrorCode::NoAuth),
-                    "{replies:?}"
-                );
-                assert!(matches!(&replies[1], Ok(Response::Children { names, .. }) if names.len() == 1), "{replies:?}");
+                let mut writes = [&entered[0], &deleted[0]].into_iter();
+                assert!(writes.all(|reply| refused(reply, ErrorCode::NoAuth)), "{replies:?}");
+                assert!(matches!(&entered[1], Ok(Response::Children { names, .. }) if names.len() == 1), "{replies:?}");
             }
             _ => {
-                let (path, _, names) = entered(&replies[..2]);
-                assert_eq!(names.len(), if index == GONE { 1 } else { 2 }, "{names:?}");
-                assert!(path.starts_with(&directories[index]));
-                let is_gone = refused(&replies[2], ErrorCode::NoNode);
-                assert!(if index == GONE { is_gone } else { replies[2].is_ok() }, "{:?}", replies[2]);
+                let (path, _, names) = self::entered(entered);
+                let name = path.strip_prefix(&format!("{}/", directories[index])).unwrap();
+                assert!(names.iter().any(|other| other == name), "{path} in {names:?}");
+                let is_gone = refused(&deleted[0], ErrorCode::NoNode);
+                assert!(if index == GONE { is_gone } else { deleted[0].is_ok() }, "{deleted:?}");
             }
         }
     }
