@@ -7,7 +7,7 @@ use crate::{
 };
 
 const PATHS: usize = 1000;
-const THREADS: usize = 32;
+const THREADS: [usize; 2] = [32, 256];
 const PROCESSES: usize = 4;
 const MIXED: usize = 16;
 
@@ -16,15 +16,18 @@ pub fn many_paths(run: &mut Run) -> Outcome<()> {
     let workload = "many_paths";
     let sides = [Kind::CuratorLocks, Kind::BareSocket, Kind::Curator, Kind::Kazoo];
     let unlisted = "many_paths_unlisted";
-    let command = |workload: &str, side: Kind| match workload {
-        "many_paths" => format!("many /{workload}/{} {PATHS} {THREADS}", side.name()),
-        _ => format!("many_unlisted /{workload}/{} {PATHS} {THREADS}", side.name()),
-    };
     let sides = sides.map(|side| (workload, side)).into_iter().chain([(unlisted, Kind::BareSocket)]);
-    // Short and often, so that what else the machine does strikes all sides.
-    throughput(run, THREADS, &sides.collect::<Vec<_>>(), 25, 400, command)?;
+    let sides: Vec<_> = sides.collect();
+    for threads in THREADS {
+        let command = |workload: &str, side: Kind| match workload {
+            "many_paths" => format!("many /{workload}/{} {PATHS} {threads}", side.name()),
+            _ => format!("many_unlisted /{workload}/{} {PATHS} {threads}", side.name()),
+        };
+        // Short and often, so that what else the machine does strikes all sides.
+        throughput(run, threads, &sides, 25, 400, command)?;
+    }
     run.print(
-        "1,000 locks on 1,000 paths, 32 threads of one client: time per cycle, all threads together",
+        "1,000 locks on 1,000 paths, 32 and 256 threads of one client: time per cycle, all threads together",
         &[workload, unlisted],
     );
     Ok(())

@@ -153,7 +153,7 @@ impl Session for NativeSession {
     fn submit(&self, batch: Vec<Submission>) -> Vec<Ticket> {
         let encoded: Vec<_> = batch.into_iter().map(|submission| (submission.request.encode(0), submission)).collect();
         self.shared.input(|machine, actions| {
-            let mut submit = |(frame, Submission { request, watcher, on_reply })| {
+            let submit = |(frame, Submission { request, watcher, on_reply })| {
                 Ticket(machine.submit(&request, frame, on_reply, watcher, actions))
             };
             let tickets: Vec<Ticket> = encoded.into_iter().map(submit).collect();
