@@ -136,11 +136,10 @@ impl<C, W: Clone> Machine<C, W> {
     /// Takes writes that go together off the queue, and the lists between them, which go behind: a transaction, and requests
     /// that hold the lists. `None`: nothing has waited, or the next one goes alone.
     ///
-    /// That the lists go behind is seen by nobody. What follows a list in the queue is only moved in front of it where it is
-    /// in another directory; and of what else is sent in this directory later, a list of ZooKeeper's never tells for sure.
+    /// That the lists go behind is seen by nobody: a write in the directory of a list in front of it goes with the next ones.
     /// Two creates in one directory never go together: their fencing tokens would be the same.
     pub(super) fn gather(&mut self, limit: usize) -> Option<(Submitted<C>, Vec<Submitted<C>>)> {
-        if !self.collector.is_due {
+        if !self.collector.is_due || self.unsent.front().is_none_or(|next| !next.is_collected) {
             return None;
         }
         let limit = limit.min(self.request_limit());
@@ -164,7 +163,7 @@ impl<C, W: Clone> Machine<C, W> {
                 break;
             } else if size > limit {
                 // A write goes with all of its lists.
-                (count, writes) = (last, writes - 1);
+                (count, writes) = (last, writes.saturating_sub(1));
                 break;
             } else {
                 listed.insert(path);

@@ -489,6 +489,23 @@ fn what_goes_together_is_neither_larger_than_a_request_may_be_nor_than_what_is_w
 }
 
 #[test]
+fn a_write_goes_with_all_of_its_lists_wherever_a_piece_ends() {
+    for length in 900..1000 {
+        let name = |index: u32| format!("/{index:03}{}", "x".repeat(length));
+        let names: Vec<String> = (0..100).map(name).collect();
+        let mut world = World::new(Directories::with(&names.iter().map(String::as_str).collect::<Vec<_>>()));
+        world.fill();
+        world.submit(&names.iter().flat_map(|name| [create(name), list(name)]).collect::<Vec<_>>(), 1);
+        world.answer_next();
+        world.write();
+        world.answer_all();
+        let told = world.told();
+        assert_eq!(told.len(), 200);
+        assert!(told.iter().all(|told| !matches!(told, Told::Listed(_, names) if names.len() != 1)), "{length}");
+    }
+}
+
+#[test]
 fn a_server_that_refuses_transactions_or_lists_together_is_not_asked_again() {
     for unknown in [op::MULTI, op::MULTI_READ] {
         let mut world = World::new(Directories { unknown: vec![unknown], ..Directories::with(&["/a", "/b"]) });
