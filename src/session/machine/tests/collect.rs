@@ -1,6 +1,6 @@
 //! Writes that go together. The server here keeps znodes, so that each caller's answer shows what was carried out, and when.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use super::*;
 use crate::{proto::types::CreateMode, session::machine::collect::LEAST};
@@ -277,7 +277,7 @@ fn a_few_writes_go_at_once_and_as_they_are() {
 #[test]
 fn before_anything_is_known_of_the_way_to_the_server_nothing_waits() {
     let mut rig = Rig::connected();
-    (0..20).for_each(|tag| drop(rig.submit(&delete("/a"), tag)));
+    (0..20).for_each(|tag| _ = rig.submit(&delete("/a"), tag));
     assert_eq!(rig.written().len(), 20);
 }
 
@@ -288,7 +288,7 @@ fn on_a_slow_network_more_writes_are_on_the_wire_before_others_wait() {
     let frame = rig.written().pop().unwrap();
     rig.now += Duration::from_millis(1);
     rig.receive(&server::answer(&frame, 1, 0)).unwrap();
-    (0..30).for_each(|tag| drop(rig.submit(&delete("/a"), tag)));
+    (0..30).for_each(|tag| _ = rig.submit(&delete("/a"), tag));
     assert_eq!(rig.written().len(), 20);
     rig.disconnect();
     rig.connect();
@@ -327,7 +327,7 @@ fn two_creates_of_one_directory_never_share_a_transaction() {
     world.answer_next();
     assert_eq!(world.write(), [op::MULTI, op::MULTI, op::CREATE]);
     world.answer_all();
-    let mut tokens = HashSet::new();
+    let mut tokens = BTreeSet::new();
     for told in world.told() {
         let Told::Created(_, czxid, path) = told else { panic!("{told:?}") };
         assert!(tokens.insert((path[..2].to_owned(), czxid)));
@@ -476,7 +476,7 @@ fn what_goes_together_is_neither_larger_than_a_request_may_be_nor_than_what_is_w
     let large = |tag: usize| delete(&format!("/{tag}{}", "x".repeat(3000)));
     let mut world = World::new(Directories::default());
     world.fill();
-    (0..60).for_each(|tag| drop(world.rig.submit(&large(tag), 1)));
+    (0..60).for_each(|tag| _ = world.rig.submit(&large(tag), 1));
     world.answer_next();
     let mut pieces = 0;
     while world.rig.machine.has_output() {
@@ -593,7 +593,7 @@ fn however_it_goes_each_caller_is_answered_once_and_finds_itself_in_its_list() {
         }
         // A contender's tags are those of its create or delete, and of its list.
         let mut contenders = vec![Contender::Idle; 40];
-        let mut tokens = HashSet::new();
+        let mut tokens = BTreeSet::new();
         let mut is_up = true;
         for step in 0..1500 {
             match rng.u8(..40) {
