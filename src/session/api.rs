@@ -381,8 +381,8 @@ pub trait Session: Send + Sync + 'static {
     /// named, by which a holder may go, or [`nobody_holds`](Session::nobody_holds).
     fn abandon(&self);
 
-    /// Says of an abandoned session that no lock is held in it any more, so that it may be closed at once. Does nothing by
-    /// default, for sessions that do not close when they are abandoned.
+    /// Says of a session that has ended that no lock is held in it any more, so that it may be closed at once. Does nothing by
+    /// default: then it is closed when no holder can rely on it any more, or not at all.
     fn nobody_holds(&self) {}
 
     /// Closes the session and waits for the server's confirmation, at most until `deadline` on the clock of

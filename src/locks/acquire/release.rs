@@ -80,7 +80,7 @@ impl LockInternals {
             self.client().core.held.remove(held);
         }
         self.forget_mark(held);
-        if lost.is_some() {
+        if matches!(lost, Some(LostReason::SessionExpired | LostReason::SuspendedTooLong)) {
             self.delete_left_behind(held);
         }
         // Last: it drops the caller's listener, and that may panic.
@@ -89,10 +89,10 @@ impl LockInternals {
         Err(self.lost(reason))
     }
 
-    /// Deletes the znode of a hold that is over, if its session has ended without it: nobody else could lock before the
-    /// servers expire that session.
+    /// Deletes the znode of a hold that is over, if its session ends without it: nobody else could lock before the servers
+    /// expire that session. Its holder may hear of the loss before the session says how it ends.
     fn delete_left_behind(&self, held: &HeldNode) {
-        if held.session().left_behind().is_some() && !held.has_left_others() && !self.stays(held) {
+        if !held.session().has_taken_its_znodes() && !held.has_left_others() && !self.stays(held) {
             self.client().core.cleanup.add(self.deletion_of_held(held));
         }
     }

@@ -425,6 +425,9 @@ impl<C, W: Clone> Machine<C, W> {
         now: Instant,
         actions: &mut Vec<Action<C, W>>,
     ) -> Result<(), ProtoError> {
+        if self.rests_until(now).is_some() {
+            return Err(ProtoError::Unexpected { what: "handshake of a session that was given up", value: 0 });
+        }
         let wanted = self.session_to_resume();
         if response.timeout_ms <= 0 {
             // Only a session that there was can have expired. Another one would be asked for at once, and end so again.
@@ -456,7 +459,7 @@ impl<C, W: Clone> Machine<C, W> {
         self.liveness.connected(self.timeout, origin, now);
         self.preamble.clear();
         if !self.is_alive() {
-            self.queue_close();
+            self.queue_own(&Request::CloseSession, Purpose::Close);
             return Ok(());
         }
         if self.abilities.is_none() {
@@ -639,15 +642,12 @@ impl<C, W: Clone> Machine<C, W> {
             self.end = error;
             return;
         }
-        // A connection that begins like this has brought nobody a lock: only one before it has.
-        if self.connections > u64::from(self.link != Link::Down) {
-            self.keep_promise(now);
-        }
+        self.relied_on_until = self.relied_on(now);
         self.end(error, actions);
         actions.push(Action::Raise(SessionEvent::AuthFailed { scheme, detail }));
         // The server hangs up now. To close the session, which may own znodes from before, most servers need no
         // credentials; after a session timeout the servers do it themselves.
-        self.close_at_server(now + self.timeout);
+        self.close_at_server(self.relied_on_until.unwrap_or(now) + self.timeout);
     }
 
     /// Whether the next connection begins with SASL. A session whose credentials were not accepted is closed without.
@@ -811,9 +811,6 @@ impl<C, W: Clone> Machine<C, W> {
 
     /// Time has passed. An error says why the connection is dead.
     pub(crate) fn timer(&mut self, now: Instant) -> Result<(), &'static str> {
-        if self.relied_on_until.is_some_and(|until| now >= until) {
-            self.nobody_holds();
-        }
         if self.link == Link::Down {
             return Ok(());
         }
@@ -821,7 +818,7 @@ impl<C, W: Clone> Machine<C, W> {
             self.link = Link::Failing;
             return Err(why);
         }
-        if (self.is_alive() || self.relied_on_until.is_some()) && self.liveness.take_heartbeat(now) {
+        if self.is_alive() && self.liveness.take_heartbeat(now) {
             self.queue_heartbeat(now);
         }
         Ok(())
@@ -848,11 +845,8 @@ impl<C, W: Clone> Machine<C, W> {
     pub(crate) fn next_timer(&self) -> Instant {
         match self.fate {
             Fate::Alive => self.liveness.next_timer(),
-            Fate::Leaving { until } => match self.relied_on_until {
-                Some(relied_on_until) => self.liveness.next_timer().min(relied_on_until).min(until),
-                // No heartbeats: the session need not be kept alive any more.
-                None => self.liveness.dead_at().min(until),
-            },
+            // No heartbeats: the session need not be kept alive any more.
+            Fate::Leaving { until } => until.min(self.liveness.dead_at()),
             Fate::Ended => self.liveness.dead_at(),
         }
     }
@@ -884,11 +878,9 @@ impl<C, W: Clone> Machine<C, W> {
                 }
             }
             Fate::Alive => {
-                if is_given_up {
-                    self.keep_promise(now);
-                }
+                self.relied_on_until = self.relied_on(now).filter(|_| is_given_up);
                 let resumes = self.abilities.is_none_or(|known| known.dialect.resumes_sessions());
-                if self.link == Link::Down && !resumes && is_given_up {
+                if self.relied_on_until.is_some() || self.link == Link::Down && !resumes && is_given_up {
                     // Nobody can take it up again to close it.
                     self.left_behind = self.valid_until();
                 }
@@ -904,25 +896,27 @@ impl<C, W: Clone> Machine<C, W> {
             return;
         }
         self.fate = Fate::Leaving { until };
-        self.queue_close();
+        if self.relied_on_until.is_some() {
+            // To be taken up again would only make it last longer.
+            self.link = if self.link == Link::Down { Link::Down } else { Link::Failing };
+        } else if matches!(self.link, Link::Up { .. }) {
+            self.queue_own(&Request::CloseSession, Purpose::Close);
+        }
     }
 
-    /// Keeps the session from being closed for as long as a holder may rely on what it was told before.
-    fn keep_promise(&mut self, now: Instant) {
-        self.relied_on_until = self.valid_until().filter(|until| now < *until);
+    /// Until when a holder may rely on what it was told, if that is not over.
+    fn relied_on(&self, now: Instant) -> Option<Instant> {
+        self.valid_until().filter(|until| now < *until)
     }
 
     /// No holder relies on the session any more.
     pub(crate) fn nobody_holds(&mut self) {
-        if self.relied_on_until.take().is_some() {
-            self.queue_close();
-        }
+        self.relied_on_until = None;
     }
 
-    fn queue_close(&mut self) {
-        if self.relied_on_until.is_none() && matches!(self.link, Link::Up { .. }) {
-            self.queue_own(&Request::CloseSession, Purpose::Close);
-        }
+    /// Until when the session must neither be closed nor taken up, as a holder may rely on it.
+    pub(crate) fn rests_until(&self, now: Instant) -> Option<Instant> {
+        self.relied_on_until.filter(|until| now < *until)
     }
 
     /// Ends every request and watch. Requests on the wire stay in order, so that the reply to the close is known.

@@ -69,6 +69,11 @@ impl ReaderThread {
             Rotation::new(hosts, resolver, handshakes, config.connection_timeout, config.session_timeout);
         self.begin_as_successor(&mut rotation);
         while !self.is_over() {
+            let rests_until = self.shared.state.lock().machine.rests_until(clock::now());
+            if let Some(until) = rests_until {
+                self.pause(clock::until(until));
+                continue;
+            }
             if let Some(hosts) = self.shared.new_hosts.lock().take() {
                 rotation.set_hosts(hosts.hosts());
             }

@@ -248,6 +248,8 @@ impl Session for NativeSession {
 
     fn nobody_holds(&self) {
         self.shared.input(|machine, _| machine.nobody_holds());
+        // A full channel means that a wake-up is on its way already.
+        let _ = self.shared.wake.try_send(());
     }
 
     fn close(&self, deadline: Instant) {

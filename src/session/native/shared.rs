@@ -188,7 +188,8 @@ impl SessionShared {
     pub(super) fn leave(self: &Arc<Self>, error: SessionError, until: Instant) {
         self.input(|machine, actions| machine.leave(error, clock::now(), until, actions));
         let state = self.state.lock();
-        if state.machine.is_over(clock::now()) {
+        let now = clock::now();
+        if state.machine.is_over(now) || state.machine.rests_until(now).is_some() {
             // There is nothing to close at a server, but the reader thread may wait for one.
             state.hang_up();
         }

@@ -204,7 +204,7 @@ impl Rotation {
     /// accepts and hangs up would be tried thousands of times a second. `took`: from the begin of the attempt.
     pub(crate) fn connection_ended(&mut self, took: Duration, lasted: Duration) {
         self.took = Some(self.took.map_or(took, |shortest| shortest.min(took)));
-        self.is_first = true;
+        self.is_first = lasted >= LASTING;
         self.failed_rounds = 0;
         self.comes_back = true;
         self.gives_way_for = self.gives_way;

@@ -249,7 +249,6 @@ impl Session for ZooKeeperSession {
     }
 
     fn abandon(&self) {
-        self.shared.keep_promise();
         self.shared.end(SessionError::Expired, None);
     }
 
@@ -258,7 +257,6 @@ impl Session for ZooKeeperSession {
     }
 
     fn close(&self, deadline: Instant) {
-        self.shared.nobody_holds();
         self.shared.end(SessionError::Closed, None);
         let mut state = self.shared.state.lock();
         while !state.is_finished && !self.shared.news.wait_for(&mut state, clock::until(deadline)).timed_out() {}

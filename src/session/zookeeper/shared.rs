@@ -47,14 +47,6 @@ impl HandleShared {
         drop(dropped);
     }
 
-    /// Keeps the session from being closed for as long as a holder may rely on what it was told before.
-    pub(super) fn keep_promise(&self) {
-        let mut state = self.state.lock();
-        if state.ended.is_none() {
-            state.relied_on_until = state.liveness.valid_until();
-        }
-    }
-
     /// No holder relies on the session any more.
     pub(super) fn nobody_holds(&self) {
         self.state.lock().relied_on_until = None;

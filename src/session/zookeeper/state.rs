@@ -174,6 +174,11 @@ impl HandleState {
     }
 
     pub(super) fn end(&mut self, error: SessionError, event: Option<SessionEvent>) -> (Vec<Action>, Vec<Action>) {
+        if matches!(error, SessionError::Closed) {
+            self.relied_on_until = None;
+        } else if self.ended.is_none() {
+            self.relied_on_until = self.liveness.valid_until();
+        }
         if self.ended.is_some() {
             return (Vec::new(), Vec::new());
         }

@@ -129,7 +129,6 @@ impl Worker {
                 Err(ZkError::AuthFailed) => {
                     let (scheme, detail) = (scheme.clone(), NOT_ACCEPTED.to_owned());
                     let error = SessionError::AuthFailed { scheme: scheme.clone(), detail: detail.clone() };
-                    self.shared.keep_promise();
                     self.shared.end(error, Some(SessionEvent::AuthFailed { scheme, detail }));
                     return Ok(());
                 }

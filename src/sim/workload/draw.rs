@@ -115,6 +115,7 @@ impl Draw {
             timeout,
             // A connection takes two round trips, and a network that swallows the first packet one second more.
             connection_timeout: self.millis(1_000..4_000) + latency * 12,
+            gives_up_at: self.of(&[100, 100, 100, 100, 50, 10]),
             retries: self.of(&[Retries::Once, Retries::Thrice, Retries::Backoff, Retries::Forever]),
             needs_quorum: self.one_in(3),
             is_cached: self.one_in(3),

@@ -48,6 +48,7 @@ fn configured(plan: &Plan, own: &ProcessPlan, builder: Builder) -> Builder {
     let builder = builder
         .session_timeout(own.timeout)
         .connection_timeout(own.connection_timeout)
+        .simulated_session_expiration_percent(own.gives_up_at)
         .quorum_heartbeats(own.needs_quorum)
         .lock_recheck_interval(own.looks_again.then_some(Duration::from_secs(20)))
         .acl_provider(PanickingAcls(panics.clone()))

@@ -76,6 +76,8 @@ impl Kind {
 pub(crate) struct ProcessPlan {
     pub(crate) timeout: Duration,
     pub(crate) connection_timeout: Duration,
+    /// After how many hundredths of its timeout without a connection it gives its session up.
+    pub(crate) gives_up_at: u8,
     pub(crate) retries: Retries,
     pub(crate) needs_quorum: bool,
     /// Its locks are cached where that can be.

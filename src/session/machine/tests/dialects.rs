@@ -139,6 +139,7 @@ fn an_expired_session_and_one_that_is_given_up_leave_nothing_unless_nobody_can_c
         let mut rig = Rig::with(SessionConfig { dialect: Some(dialect), ..server::config() });
         rig.connect();
         rig.disconnect();
+        rig.now += T;
         rig.leave(error, None);
         rig.machine.left_behind().is_some()
     };

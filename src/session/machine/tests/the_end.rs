@@ -110,37 +110,36 @@ fn a_session_that_a_server_gives_after_the_end_is_closed_at_once() {
 }
 
 #[test]
-fn an_abandoned_session_is_closed_once_nobody_relies_on_it_over_whatever_connection_there_is() {
-    // Whether there is a connection at the end, whether one comes then, and what ends the wait.
-    for (stays, comes, ends) in
-        [(true, false, 0), (false, true, 0), (false, true, 1), (true, false, 1), (true, false, 2)]
-    {
+fn an_abandoned_session_is_neither_taken_up_nor_closed_while_a_holder_may_rely_on_it() {
+    for ends in 0..3 {
         let mut rig = Rig::connected();
         rig.answer_all();
-        let valid_until = rig.machine.valid_until().unwrap();
-        if !stays {
-            rig.disconnect();
-        }
+        let valid_until = rig.machine.valid_until();
+        rig.disconnect();
         rig.leave(SessionError::Expired, None);
-        if comes {
-            rig.connect();
-        }
-        assert!(rig.written().is_empty() && !rig.machine.is_over(rig.now));
+        assert_eq!((rig.machine.left_behind(), rig.machine.rests_until(rig.now)), (valid_until, valid_until));
+        assert!(rig.handshake(response(ID)).is_err(), "of an attempt that was under way");
         match ends {
             0 => rig.nobody_holds(),
-            1 => {
-                while rig.machine.next_timer() < valid_until {
-                    rig.timer_at(rig.machine.next_timer());
-                    assert_eq!(ops(&rig.answer_all()), [server::SYNC], "over this connection it is closed");
-                }
-                rig.timer_at(valid_until);
-            }
+            1 => rig.now = valid_until.unwrap(),
             _ => rig.leave(SessionError::Closed, None),
         }
-        assert_eq!(ops(&rig.written()), [server::CLOSE], "{stays} {comes} {ends}");
-        rig.nobody_holds();
-        assert!(rig.written().is_empty(), "once");
+        assert_eq!(rig.machine.rests_until(rig.now), None);
+        rig.connect();
+        assert_eq!(ops(&rig.written()), [server::CLOSE], "{ends}");
     }
+}
+
+#[test]
+fn a_session_abandoned_over_its_connection_is_not_closed_over_it_while_a_holder_may_rely_on_it() {
+    let mut rig = Rig::connected();
+    rig.answer_all();
+    rig.leave(SessionError::Expired, None);
+    rig.nobody_holds();
+    assert!(rig.written().is_empty());
+    rig.disconnect();
+    rig.connect();
+    assert_eq!(ops(&rig.written()), [server::CLOSE]);
 }
 
 #[test]

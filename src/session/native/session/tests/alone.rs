@@ -55,7 +55,14 @@ fn two_hundred_sessions_leave_no_thread_and_no_file() {
         let fake = Fake::new();
         let (client, peer) = Client::connected(&fake);
         match number % 4 {
-            0 => client.abandon(),
+            0 => {
+                client.abandon();
+                assert_eq!(peer.answer_all(), [0; 0]);
+                let mut peer = fake.accept();
+                peer.welcome();
+                assert_eq!(peer.answer_all(), [server::CLOSE]);
+                continue;
+            }
             // Nobody answers.
             1 => {
                 client.session.close(clock::now());

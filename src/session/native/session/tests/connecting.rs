@@ -77,11 +77,13 @@ fn another_session_that_nobody_goes_on_with_is_closed() {
 #[test]
 fn a_session_that_is_left_closes_the_one_that_it_is_given_instead() {
     let fake = Fake::new();
-    let (client, peer) = Client::connected(&fake);
-    drop(peer);
+    let client = Client::open(&fake.config());
+    drop(client.welcome_for(&fake, Duration::from_millis(100)));
+    assert!(matches!(client.event(), SessionEvent::Connected { .. }));
     assert_eq!(client.event(), SessionEvent::Disconnected);
     let mut peer = fake.accept();
     peer.hello();
+    wait_until(LONG, || client.session.valid_until().is_none_or(|until| until < clock::now()));
     client.abandon();
     peer.send(&Peer::greeting(12_000, fake::ID + 1));
     assert_eq!(peer.request().op, server::CLOSE);
@@ -330,7 +332,7 @@ fn the_next_session_of_a_client_finds_the_servers_though_the_names_resolve_no_mo
     let first = transport.open(&config);
     let peer = first.welcome(&fake);
     assert!(matches!(first.event(), SessionEvent::Connected { .. }));
-    first.abandon();
+    first.session.close(clock::now());
     assert_eq!(peer.answer_all(), [server::CLOSE]);
     first.wait_until_finished(LONG);
     let second = transport.open(&config);

@@ -266,7 +266,14 @@ fn the_end_of_a_session_ends_every_wait_at_once() {
                 }
             }
             machine.assert_at_most("told", since(begun), PROMPT);
-            requests.iter().for_each(|request| peer.answer(request));
+            if is_close {
+                requests.iter().for_each(|request| peer.answer(request));
+            } else {
+                // It is taken up once more.
+                peer.wait_for_the_end();
+                peer = fake.accept();
+                peer.welcome();
+            }
         });
         assert_eq!(peer.answer_all(), [server::CLOSE]);
         client.wait_until_finished(LONG);
