@@ -64,7 +64,7 @@ enum Link {
 enum Fate {
     /// The session is in use.
     Alive,
-    /// The session is only taken up to be closed, at the longest until then.
+    /// The session is only taken up to be closed, at the longest until then, and not while a holder may rely on it.
     Leaving { until: Instant },
     /// The session is over.
     Ended,
