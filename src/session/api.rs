@@ -340,7 +340,7 @@ pub trait Session: Send + Sync + 'static {
     /// Whether the session has ended, for whatever reason.
     fn is_ended(&self) -> bool;
 
-    /// Set once the session has ended without its znodes: the servers keep them until the session expires, and the session that
+    /// Set once the session has ended without its znodes: the servers keep them until it expires or is closed, and the session that
     /// follows has to delete them. Up to this moment, of the clock of [`now`](crate::unversioned::now), a holder may take its
     /// lock for held. `None` by default: the znodes are
     /// gone with the session, or go at once.

@@ -57,7 +57,13 @@ fn hold(kind: &str, client: &CuratorFramework, path: &str, options: &AcquireOpti
             if kind.starts_with("cached") {
                 lock.lock().unwrap().release().unwrap();
             }
-            let held = lock.lock_with(options).unwrap().unwrap();
+            // On a machine that is busy no heartbeat may come through in time.
+            let held = loop {
+                match lock.lock_with(options) {
+                    Err(Error::Uncertain { .. }) => {}
+                    locked => break locked.unwrap().unwrap(),
+                }
+            };
             #[allow(clippy::redundant_closure_call, reason = "how each shows its holds")]
             work(&$holds(&held));
             held.release().unwrap();

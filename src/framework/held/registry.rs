@@ -2,8 +2,9 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    ptr,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -45,6 +46,8 @@ struct Registry {
     /// The last look found nothing to come back for. The thread stops looking when that happens twice in a row, because
     /// short holds one after the other must not wake it each time.
     was_idle: bool,
+    /// Sessions in which somebody may rely on a lost hold that is here no more.
+    relied_on: Vec<Weak<dyn Session>>,
     /// Whether the client is closed. A lock that is granted during the close is lost at once: no look follows.
     is_closed: bool,
 }
@@ -127,10 +130,24 @@ impl HeldNodes {
         }
     }
 
+    /// [`remove`](Self::remove) of a lost hold whose holder may not have heard, and works on what it was told before: its session
+    /// is not closed any sooner.
+    pub(crate) fn remove_relied_on(&self, hold: &HeldNode) {
+        {
+            let relied_on = &mut self.nodes.lock().relied_on;
+            relied_on.retain(|session| session.strong_count() > 0);
+            relied_on.push(Arc::downgrade(hold.session()));
+        }
+        self.remove(hold);
+    }
+
     /// Lets a session that has ended be closed if nothing is held in it. Asked after the end, and with each hold that goes after
     /// it: so it is asked once the last one is gone.
     pub(crate) fn end_unless_held(&self, session: &Arc<dyn Session>) {
-        let is_held = self.nodes.lock().nodes.values().any(|hold| Arc::ptr_eq(session, hold.session()));
+        let registry = self.nodes.lock();
+        let is_held = registry.nodes.values().any(|hold| Arc::ptr_eq(session, hold.session()))
+            || registry.relied_on.iter().any(|other| ptr::addr_eq(other.as_ptr(), Arc::as_ptr(session)));
+        drop(registry);
         if !is_held {
             session.nobody_holds();
         }

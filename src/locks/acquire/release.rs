@@ -90,9 +90,12 @@ impl LockInternals {
     }
 
     /// Deletes the znode of a hold that is over, if its session ends without it: nobody else could lock before the servers
-    /// expire that session. Its holder may hear of the loss before the session says how it ends.
+    /// expire that session. Its holder hears of the loss before the session says how it ends: so one counts that would be left to
+    /// others who may rely on it.
     fn delete_left_behind(&self, held: &HeldNode) {
-        if !held.session().has_taken_its_znodes() && !held.has_left_others() && !self.stays(held) {
+        let session = held.session();
+        let may_be_left = || session.valid_until().is_some_and(|until| clock::now() < until);
+        if (session.left_behind().is_some() || may_be_left()) && !held.has_left_others() && !self.stays(held) {
             self.client().core.cleanup.add(self.deletion_of_held(held));
         }
     }

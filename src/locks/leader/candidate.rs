@@ -13,7 +13,7 @@ use crate::{
         threads::spawn,
         unlocked::drop_unlocked,
     },
-    error::{Error, LostReason, Result},
+    error::{Error, Result},
     framework::{
         client::core::{CuratorFramework, ListenerId},
         events::{
@@ -430,22 +430,13 @@ impl CandidateTask {
     }
 }
 
-/// Removes a lost hold once the reason is known and told, which takes an answer of the servers. Where its session has ended it is
-/// removed when nobody can rely on it any more: who only asks whether it leads may work on what it was told.
+/// Removes a lost hold once the reason is known and told, which takes an answer of the servers. Who only asks whether it leads may
+/// work on what it was told.
 fn forget_once_told(held: &Arc<HeldNode>, client: &CuratorFramework) {
     let (core, of) = (Arc::downgrade(&client.core), Arc::downgrade(held));
     held.listen(Arc::new(move |state| {
-        if let (HoldState::Lost(reason), Some(core), Some(held)) = (state, core.upgrade(), of.upgrade()) {
-            let is_of_session = matches!(reason, LostReason::SessionExpired | LostReason::SuspendedTooLong);
-            if !is_of_session {
-                return core.held.remove(&held);
-            }
-            let registry = Arc::downgrade(&core);
-            core.run_later(held.session().timeout(), move || {
-                if let Some(core) = registry.upgrade() {
-                    core.held.remove(&held);
-                }
-            });
+        if let (HoldState::Lost(_), Some(core), Some(held)) = (state, core.upgrade(), of.upgrade()) {
+            core.held.remove_relied_on(&held);
         }
     }));
 }

@@ -914,6 +914,11 @@ impl<C, W: Clone> Machine<C, W> {
         self.relied_on_until = None;
     }
 
+    /// Whether the connection has to be closed, as nothing can be said over it any more.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.link == Link::Failing
+    }
+
     /// Until when the session must neither be closed nor taken up, as a holder may rely on it.
     pub(crate) fn rests_until(&self, now: Instant) -> Option<Instant> {
         self.relied_on_until.filter(|until| now < *until)

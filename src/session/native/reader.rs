@@ -141,8 +141,8 @@ impl ReaderThread {
         let sent = clock::now();
         let request = {
             let mut state = self.shared.state.lock();
-            if state.machine.is_over(sent) {
-                // A handshake would make a session that is never closed.
+            if state.machine.is_over(sent) || state.machine.rests_until(sent).is_some() {
+                // A handshake would make a session that is never closed, or one last longer that nobody uses.
                 return Err(io::ErrorKind::Interrupted.into());
             }
             state.stream = Some(stream.clone());
@@ -316,12 +316,15 @@ impl ReaderThread {
     /// How long this thread may wait now; `None` if the session is over.
     fn keep_timers(&self) -> io::Result<Option<Duration>> {
         let now = clock::now();
-        let (mut next_timer, is_over) = {
+        let (mut next_timer, is_over, is_failing) = {
             let state = self.shared.state.lock();
-            (state.machine.next_timer(), state.machine.is_over(now))
+            (state.machine.next_timer(), state.machine.is_over(now), state.machine.is_failing())
         };
         if is_over {
             return Ok(None);
+        }
+        if is_failing {
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "nothing goes over this connection any more"));
         }
         if now >= next_timer {
             let next = self.shared.input(|machine, _| machine.timer(now).map(|()| machine.next_timer()));

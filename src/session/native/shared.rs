@@ -189,7 +189,7 @@ impl SessionShared {
         self.input(|machine, actions| machine.leave(error, clock::now(), until, actions));
         let state = self.state.lock();
         let now = clock::now();
-        if state.machine.is_over(now) || state.machine.rests_until(now).is_some() {
+        if state.machine.is_over(now) || state.machine.rests_until(now).is_some() || state.machine.is_failing() {
             // There is nothing to close at a server, but the reader thread may wait for one.
             state.hang_up();
         }

@@ -72,7 +72,7 @@ fn a_session_whose_credentials_are_rejected_at_a_reconnect_is_not_closed_under_a
     rig.written();
     let valid_until = rig.machine.valid_until().unwrap();
     rig.receive(&server::reply(XID_AUTH, 0, server::AUTH_FAILED, b"")).unwrap();
-    assert!(rig.written().is_empty());
+    assert!(rig.written().is_empty() && rig.machine.is_failing(), "it is hung up");
     rig.disconnect();
     assert_eq!(rig.machine.rests_until(rig.now), Some(valid_until));
     assert!(!rig.machine.is_over(valid_until) && rig.machine.is_over(valid_until + T));
