@@ -48,7 +48,7 @@ pub fn example(example: impl FnOnce(&CuratorFramework) -> Result<(), Box<dyn Err
         };
         let run = || {
             if let Ok(servers) = std::env::var(SERVER) {
-                let chroot = format!("/{}", uuid::Uuid::new_v4());
+                let chroot = format!("/{}", crate::base::random::uuid());
                 connect(&servers)?.create().for_path(&chroot)?;
                 return example(&connect(&(servers + &chroot))?);
             }
