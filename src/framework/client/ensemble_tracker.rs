@@ -34,13 +34,26 @@ pub(super) struct EnsembleTracker {
     /// The list that the client goes by, which has named a server that it was connected to. Of others nobody knows whether they
     /// lead to a server: there may be a load balancer, or a translation of addresses, in between.
     follows: Option<usize>,
+    /// The list that it went by before the connect string was tried besides.
+    strayed_from: Option<usize>,
+    /// The lists for which it has left a server that the connect string had led to.
+    came_back_to: Option<[Hosts; 2]>,
     /// Looks for servers in vain since the last connection.
     looks: u32,
 }
 
 impl EnsembleTracker {
     pub(super) fn new(is_on: bool, events: EventSender) -> EnsembleTracker {
-        EnsembleTracker { is_on, events, watched_in: 0, lists: Default::default(), follows: None, looks: 0 }
+        EnsembleTracker {
+            is_on,
+            events,
+            watched_in: 0,
+            lists: Default::default(),
+            follows: None,
+            strayed_from: None,
+            came_back_to: None,
+            looks: 0,
+        }
     }
 
     /// There is a connection. The list is read once in each session, and watched; the session keeps the watch.
@@ -83,12 +96,16 @@ impl EnsembleTracker {
     pub(super) fn leads_nowhere(&mut self) -> bool {
         self.looks = self.looks.saturating_add(1);
         // Where the next connection goes decides whether to follow the list again.
-        self.looks >= LOOKS && self.follows.take().is_some()
+        let strays = self.looks >= LOOKS && self.follows.is_some();
+        if strays {
+            self.strayed_from = self.follows.take();
+        }
+        strays
     }
 
     /// The connect string has changed, and is newer than the list.
     pub(super) fn forget(&mut self) {
-        self.follows = None;
+        (self.follows, self.strayed_from) = (None, None);
     }
 
     fn read(&self, session: &Arc<dyn Session>, generation: u64) {
@@ -113,7 +130,13 @@ impl EnsembleTracker {
     }
 
     fn located(&mut self, at: Option<usize>) -> Option<Move> {
-        let (followed, was_removed) = (at.or(self.follows), at.is_none());
+        // While the servers had no leader the connect string may have led to one that was removed. Once for each list: one that
+        // leads nowhere again is none.
+        let strayed_from = self.strayed_from.take().filter(|_| self.came_back_to.as_ref() != Some(&self.lists));
+        let (followed, was_removed) = (at.or(self.follows).or(strayed_from), at.is_none());
+        if at.is_none() && self.follows.is_none() && strayed_from.is_some() {
+            self.came_back_to = Some(self.lists.clone());
+        }
         let Some(hosts) = followed.and_then(|index| self.lists.get(index)).filter(|hosts| !hosts.is_empty()) else {
             log::debug!("the servers know themselves by other addresses than this client: {:?}", self.lists);
             return None;
@@ -262,6 +285,20 @@ mod tests {
         assert!(followed.settle(1).is_empty());
         followed.connected(1);
         assert_eq!(followed.asked(), 0);
+    }
+
+    #[test]
+    fn a_removed_server_that_the_connect_string_led_to_is_left_once_for_each_list() {
+        let mut followed = Followed::new();
+        followed.connected(1);
+        assert_eq!(followed.told(&["a"], Some(0)), to(&["a"], false));
+        *followed.stub.located.lock() = None;
+        for leaves in [true, false, false] {
+            let tries_others = (0..3).filter(|_| followed.tracker.leads_nowhere()).count();
+            assert_eq!(tries_others, usize::from(followed.tracker.strayed_from.is_some()));
+            followed.connected(1);
+            assert_eq!(followed.settle(1), if leaves { to(&["a"], true) } else { Vec::new() });
+        }
     }
 
     #[test]

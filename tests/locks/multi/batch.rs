@@ -181,12 +181,15 @@ fn after_a_lost_reply_the_first_finds_its_own_and_the_others_go_anew() {
         let lock = multi_at(&scene.client, &paths);
         let lost = scene.proxy.inject(RequestMatch::op(op::MULTI).times(1), fault);
         lock.acquire().unwrap();
+        // A reply may overtake the cut that follows its request.
+        lost.wait_for_hits(1, PATIENCE).unwrap();
         assert_eq!((lost.hits(), scene.left(&paths)), (1, vec![1; 5]), "{fault:?}");
         if fault == Fault::CutInsteadOfReply {
             assert_eq!((scene.proxy.requests(op::CREATE), scene.proxy.requests(op::MULTI)), (0, 2));
         }
         let lost = scene.proxy.inject(RequestMatch::op(op::MULTI).times(1), fault);
         lock.release().unwrap();
+        lost.wait_for_hits(1, PATIENCE).unwrap();
         assert_eq!((lost.hits(), scene.left(&paths)), (1, vec![0; 5]), "{fault:?}");
         assert!(!lock.is_acquired_in_this_process());
     }
