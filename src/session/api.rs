@@ -382,7 +382,7 @@ pub trait Session: Send + Sync + 'static {
     fn abandon(&self);
 
     /// Says of a session that has ended that no lock is held in it any more, so that it may be closed at once. Does nothing by
-    /// default: then it is closed when no holder can rely on it any more, or not at all.
+    /// default: then it is closed when no holder can rely on it any more, or not at all. Does not wait for a server.
     fn nobody_holds(&self) {}
 
     /// Closes the session and waits for the server's confirmation, at most until `deadline` on the clock of

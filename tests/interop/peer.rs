@@ -279,7 +279,7 @@ fn run_in(command: &mut Command, jar: &Path, class_path: &OsString, class: &str)
     let level = env::var("PEER_LOG").unwrap_or_else(|_| "off".into());
     command.arg(format!("-Dorg.slf4j.simpleLogger.defaultLogLevel={level}"));
     command.arg("-cp").arg(class_path_with_peers).arg(class);
-    // Of `ci/test`, for the servers; Java would speak of it.
+    // `ci/test` sets it for the servers, and Java would speak of it.
     command.env_remove("JDK_JAVA_OPTIONS");
 }
 
@@ -325,7 +325,7 @@ fn compiled() -> &'static Compiled {
     })
 }
 
-/// Of a peer that does what most of them do. Without an archive peers start more slowly, and that is all.
+/// Makes the archive from a peer that does what most of them do. Without it peers start more slowly, and that is all.
 fn archive_classes(jar: &Path, archive: &Path) {
     let server = support::server();
     let mut command = Command::new(tool("java"));

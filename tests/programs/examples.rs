@@ -110,7 +110,7 @@ fn each_is_tested() {
     assert_eq!(programs, tested);
 }
 
-/// What `ci/test` runs for others; by itself it does nothing.
+/// Takes the role that `ci/test` gives it; without one it does nothing.
 #[test]
 fn child_process() {
     let Some((role, arguments)) = child::role() else { return };

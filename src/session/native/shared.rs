@@ -190,7 +190,7 @@ impl SessionShared {
         let state = self.state.lock();
         let now = clock::now();
         if state.machine.is_over(now) || state.machine.rests_until(now).is_some() || state.machine.is_failing() {
-            // There is nothing to close at a server, but the reader thread may wait for one.
+            // The reader thread may wait for a server, to which there is nothing to say, or not yet.
             state.hang_up();
         }
         drop(state);

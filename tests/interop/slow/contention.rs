@@ -264,10 +264,10 @@ fn a_reply_that_zookeepers_own_write_lock_lost_does_not_stop_the_queue() {
 /// With so many accounts that two transfers seldom want the same, and often enough.
 const ACCOUNTS: u8 = 20;
 
-/// Of one thread, of which each process has four.
+/// How many transfers a thread makes at a time; each process has four threads.
 const TRANSFERS: usize = 25;
 
-/// Whoever waits for one of its locks holds none behind it, in Java as here: so all of them end, and no money is lost.
+/// A transfer that waits for one of its locks holds none behind it, in Java as here: so all of them end, and no money is lost.
 /// `TRANSFERS` says how many there are to be.
 #[test]
 fn transfers_between_accounts_end_and_keep_the_sum() {
