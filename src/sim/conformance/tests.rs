@@ -19,8 +19,10 @@ fn alone() -> EnsembleConfig {
     EnsembleConfig { tick: TICK, min_session_timeout: TICK, ..EnsembleConfig::alone() }
 }
 
+/// A server that ends connections with their sessions only. It has a second clock for them (`ConnectionExpirerThread`)
+/// that looks every ten seconds: where a session ends in the same moment, its connection may end before the transaction.
 fn server() -> TestingServerBuilder {
-    TestingServer::builder().tick_time(TICK)
+    TestingServer::builder().tick_time(TICK).system_property("zookeeper.nio.sessionlessCnxnTimeout", "3600000")
 }
 
 /// How often a row is tried on a machine that lets us wait: where times are short, one comes about that nobody meant.
