@@ -312,6 +312,7 @@ mod facade {
         sync::{Arc, Mutex, atomic::AtomicU64},
     };
 
+    use curator_locks::{HoldState, InterProcessSemaphoreMutex, InterProcessUnfairMutex, LostReason};
     use metrics::{
         Counter, Gauge, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit, with_local_recorder,
     };
@@ -440,6 +441,54 @@ mod facade {
         let creates: u64 = of_clients().map(|metrics| metrics.requests.create).sum();
         assert_eq!(kept.count("curator_locks_requests_total{kind=create}"), creates);
         assert_eq!(kept.count("curator_locks_connection_states_total{state=connected}"), 2);
+    }
+
+    #[test]
+    fn a_lock_that_has_a_name_is_told_by_it_and_no_other_is() {
+        let kept = Kept::default();
+        let client = with_local_recorder(&kept, || builder(server(), &namespace()).build().unwrap());
+        support::start(&client);
+        let unnamed = InterProcessMutex::new(&client, "/m").unwrap();
+        let read_write = InterProcessReadWriteLock::new(&client, "/rw").unwrap();
+        let semaphore = InterProcessSemaphoreV2::new(&client, "/s", 2).unwrap();
+        let semaphore_mutex = InterProcessSemaphoreMutex::new(&client, "/sm").unwrap();
+        let unfair = InterProcessUnfairMutex::new(&client, "/u").unwrap();
+        let (mutex, read_write, semaphore, semaphore_mutex, unfair) = with_local_recorder(&kept, || {
+            let mutex = unnamed.clone().with_metrics_name("m").with_caching(Caching::default());
+            let read_write = read_write.with_metrics_name("rw");
+            let semaphore = semaphore.with_metrics_name("s");
+            (mutex, read_write, semaphore, semaphore_mutex.with_metrics_name("sm"), unfair.with_metrics_name("u"))
+        });
+        unnamed.run(|_| assert!(!mutex.acquire_timeout(Duration::ZERO).unwrap())).unwrap();
+        mutex.run(|_| ()).unwrap();
+        mutex.run(|_| mutex.run(|_| ()).unwrap()).unwrap();
+        read_write.read_lock().run(|_| ()).unwrap();
+        read_write.write_lock().run(|_| ()).unwrap();
+        let leases = semaphore.acquire_many(2).unwrap();
+        assert!(semaphore.acquire_timeout(Duration::ZERO).unwrap().is_none());
+        semaphore.return_all(leases).unwrap();
+        semaphore_mutex.run(|_| ()).unwrap();
+        let held = unfair.lock().unwrap();
+        client.delete().for_path(held.path()).unwrap();
+        eventually("its loss is told", || held.state() == HoldState::Lost(LostReason::NodeDeleted));
+        drop(held);
+        drop(mutex);
+        client.close();
+        let acquires = |lock: &str, outcome: &str| {
+            kept.times(&format!("curator_locks_named_acquire_seconds{{lock={lock}}}{{outcome={outcome}}}")).len()
+        };
+        let holds = |lock: &str, end: &str| {
+            kept.times(&format!("curator_locks_named_hold_seconds{{lock={lock}}}{{end={end}}}")).len()
+        };
+        let outcomes = |lock| ["granted", "cached", "timed_out", "cancelled", "failed"].map(|one| acquires(lock, one));
+        assert_eq!(outcomes("m"), [1, 1, 1, 0, 0], "a re-entry counts as none");
+        assert_eq!(outcomes("rw"), [2, 0, 0, 0, 0]);
+        assert_eq!(outcomes("s"), [1, 0, 1, 0, 0]);
+        assert_eq!(outcomes("sm"), [1, 0, 0, 0, 0]);
+        assert_eq!(outcomes("u"), [1, 0, 0, 0, 0]);
+        let ends = |lock| ["released", "lost"].map(|end| holds(lock, end));
+        assert_eq!((ends("rw"), ends("s"), ends("sm"), ends("u")), ([2, 0], [2, 0], [1, 0], [0, 1]));
+        assert_eq!(kept.count("curator_locks_acquires_total{outcome=granted}"), 7, "the totals have them all");
     }
 }
 

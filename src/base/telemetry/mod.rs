@@ -4,10 +4,12 @@
 //! |---|---|
 //! | `instruments` | one counter, one gauge, one timer |
 //! | `counters` | all counters of one client, their names, and the numbers as a user reads them |
+//! | `named` | what is told of a lock that has a name |
 //! | `spans` | the spans of the feature `tracing` |
 
 pub(crate) mod counters;
 pub(crate) mod instruments;
+pub(crate) mod named;
 pub(crate) mod spans;
 
 pub use counters::{Acquires, Connections, Losses, Metrics, Requests};

@@ -72,8 +72,8 @@ impl HeldNodes {
         connection: u64,
         watch: Option<Watch>,
     ) -> Arc<HeldNode> {
-        let (has_waited, waited_for) = (false, None);
-        let znode = Znode { path, czxid, token: czxid, grant: 0, has_waited, waited_for, is_queue: false };
+        let (has_waited, waited_for, is_queue, named) = (false, None, false, None);
+        let znode = Znode { path, czxid, token: czxid, grant: 0, has_waited, waited_for, is_queue, named };
         self.add_znode(znode, session, connection, watch, None)
     }
 

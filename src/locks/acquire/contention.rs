@@ -237,8 +237,8 @@ impl Contention {
         for (node, session) in self.contender.nodes.iter().zip(self.session.iter().cycle()) {
             let (token, grant) = spec.companion.as_ref().map_or((node.czxid, 0), |of| (of.token, of.grant));
             let (path, has_waited) = (lock.child(&node.name), self.contender.has_waited);
-            let (waited_for, is_queue) = (waited_for.clone(), lock.recipe.is_queue);
-            let znode = Znode { path, czxid: node.czxid, token, grant, has_waited, waited_for, is_queue };
+            let (waited_for, is_queue, named) = (waited_for.clone(), lock.recipe.is_queue, lock.named.clone());
+            let znode = Znode { path, czxid: node.czxid, token, grant, has_waited, waited_for, is_queue, named };
             let (registry, over) = (&lock.client().core.held, self.contender.seen_over);
             // Each of several holds is told of the requests for its own znode.
             let each = |one: &Arc<RevocableNode>| RevocableNode::new(one.revocation().clone());

@@ -3,7 +3,12 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    base::{paths::ServerPath, sync::Mutex, telemetry::spans::in_acquire_span},
+    base::{
+        clock,
+        paths::ServerPath,
+        sync::Mutex,
+        telemetry::{named::NamedLock, spans::in_acquire_span},
+    },
     error::{Error, LostReason, Result},
     framework::{
         client::core::CuratorFramework,
@@ -59,6 +64,8 @@ pub struct LockInternals {
     /// The data of the znodes created from now on.
     data: Mutex<Vec<u8>>,
     pub(in crate::locks) deaths: Option<UncleanDeaths>,
+    /// What the facade `metrics` is told of it by name.
+    pub(in crate::locks) named: Option<Arc<NamedLock>>,
 }
 
 impl fmt::Debug for LockInternals {
@@ -82,6 +89,7 @@ impl LockInternals {
             is_reentrant: true,
             data: Mutex::new(client.core.config.default_data.clone()),
             deaths: None,
+            named: None,
         })
     }
 
@@ -99,6 +107,7 @@ impl LockInternals {
             deaths: self.deaths.as_ref().map(UncleanDeaths::anew),
             strategy: self.strategy,
             is_reentrant: self.is_reentrant,
+            named: self.named.clone(),
         };
         change(&mut internals);
         internals
@@ -246,6 +255,7 @@ impl LockInternals {
         nodes: fn(&T) -> &[Arc<HeldNode>],
         acquire: impl FnOnce() -> Result<Option<T>>,
     ) -> Result<Option<T>> {
+        let named = self.named.as_ref().map(|named| (named, clock::now()));
         in_acquire_span(self.base_path(), kind, acquire, |acquired| {
             let acquires = &self.client.core.counters.acquires;
             let (counter, outcome) = match acquired {
@@ -260,6 +270,9 @@ impl LockInternals {
                 Err(_) => (&acquires.failed, "failed"),
             };
             counter.count();
+            if let Some((named, since)) = named {
+                named.acquired(outcome, clock::since(since));
+            }
             outcome
         })
     }

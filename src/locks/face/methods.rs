@@ -427,6 +427,27 @@ macro_rules! listening_methods {
             pub fn with_unclean_deaths(self, delay: std::time::Duration) -> Self {
                 self.configured(|internals| internals.listen_for_deaths(delay))
             }
+
+            /// Gives the lock a name in the facade `metrics` (feature `metrics`), which then gets
+            /// `curator_locks_named_acquire_seconds{lock, outcome}` and `curator_locks_named_hold_seconds{lock, end}` of it
+            /// beside the [totals](crate::docs::operations#numbers). Without the feature nothing changes.
+            ///
+            /// Each name is series of its own, for ever: name what is few, such as `orders`, and no lock of a path that
+            /// is made of an order's number. Locks may share a name. Install the recorder first. Call this right after
+            /// `new`: it makes another lock object.
+            ///
+            /// ```
+            /// # curator_locks::docs::example(|client| {
+            /// # use curator_locks::InterProcessMutex;
+            /// let mutex = InterProcessMutex::new(client, "/locks/order-42")?.with_metrics_name("orders");
+            /// mutex.run(|_| println!("seen as lock=\"orders\""))?;
+            /// # Ok(()) });
+            /// ```
+            #[must_use]
+            pub fn with_metrics_name(self, name: impl Into<String>) -> Self {
+                let named = std::sync::Arc::new($crate::base::telemetry::named::NamedLock::new(name.into()));
+                self.configured(|internals| internals.named = Some(named.clone()))
+            }
         }
     };
 }

@@ -22,7 +22,11 @@ use std::{
 
 use super::{changes::HoldState, revocation::request_in, subscribers::Subscriber, waited_for::WaitedFor};
 use crate::{
-    base::{paths::ServerPath, sync::Mutex, telemetry::counters::Counters},
+    base::{
+        paths::ServerPath,
+        sync::Mutex,
+        telemetry::{counters::Counters, named::NamedLock},
+    },
     error::{LostReason, Result},
     framework::events::{dispatch::Dispatcher, event::EventSender, reactions::WakeUp},
     proto::types::Stat,
@@ -43,6 +47,8 @@ pub(crate) struct Znode {
     pub(crate) waited_for: Option<Arc<WaitedFor>>,
     /// Whether it is no lock, but a place in the queue for one.
     pub(crate) is_queue: bool,
+    /// The lock's series in the facade `metrics`, if its caller has named it there.
+    pub(crate) named: Option<Arc<NamedLock>>,
 }
 
 /// A cache that hands a held znode on from hold to hold.

@@ -262,11 +262,19 @@ impl HeldZnode {
         match state {
             HoldState::Held => {}
             HoldState::InDoubt => counters.doubts.count(),
-            HoldState::Released => counters.holds.record(clock::since(self.since)),
+            HoldState::Released => self.hold_ended(counters, "released"),
             HoldState::Lost(reason) => {
-                counters.holds.record(clock::since(self.since));
+                self.hold_ended(counters, "lost");
                 counters.lost(reason);
             }
+        }
+    }
+
+    fn hold_ended(&self, counters: &Counters, end: &'static str) {
+        let lasted = clock::since(self.since);
+        counters.holds.record(lasted);
+        if let Some(named) = &self.znode.named {
+            named.held(end, lasted);
         }
     }
 

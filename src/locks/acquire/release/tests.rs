@@ -48,7 +48,7 @@ impl Stage {
     fn held(&self) -> Arc<HeldNode> {
         let path = ServerPath::from_server(PATH);
         let (is_queue, has_waited, waited_for) = (false, false, None);
-        let znode = Znode { path, czxid: 3, token: 3, grant: 0, has_waited, waited_for, is_queue };
+        let znode = Znode { path, czxid: 3, token: 3, grant: 0, has_waited, waited_for, is_queue, named: None };
         self.client.core.held.add_znode(znode, self.session.clone(), 1, None, None)
     }
 
