@@ -1,9 +1,12 @@
 //! A client asks no server for what it does not know.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use curator_locks::{
-    AcquireOptions, Caching, CreateMode, CuratorFramework, ErrorCode, InterProcessLock, InterProcessMutex,
+    AcquireOptions, Builder, Caching, CreateMode, CuratorFramework, ErrorCode, InterProcessLock, InterProcessMutex,
     InterProcessReadWriteLock, InterProcessSemaphoreV2, InterProcessUnfairMutex, LeaderLatch,
     testing::{Dialect, Fault, FaultProxy, RequestMatch, op},
 };
@@ -91,6 +94,27 @@ fn zookeeper_34_tells_by_refusing_once_and_the_session_goes_on() {
         proxy.log().iter().filter(|request| request.error.is_some_and(|code| [-6, -5].contains(&code))).count();
     assert!(refused <= 3, "{refused} refusals");
     client.close();
+}
+
+#[test]
+fn a_connection_that_zookeeper_34_ends_by_a_refusal_is_followed_by_the_next_without_a_pause() {
+    let proxy = FaultProxy::start_as(server().connect_string(), Dialect::ZooKeeper34).unwrap();
+    let median = |configure: fn(Builder) -> Builder| {
+        let mut times: Vec<Duration> = (0..15)
+            .map(|_| {
+                let client = connect(configure(builder_at(&proxy.connect_string(), &namespace())));
+                let begin = Instant::now();
+                InterProcessMutex::new(&client, "/m").unwrap().run(|_| ()).unwrap();
+                client.close();
+                begin.elapsed()
+            })
+            .collect();
+        times.sort();
+        times[times.len() / 2]
+    };
+    let (known, learnt) = (median(|builder| builder.dialect(Dialect::ZooKeeper34)), median(|builder| builder));
+    // A pause is half a second on average.
+    assert!(learnt < known * 3 + Duration::from_millis(200), "{learnt:?}, {known:?} where nothing is refused");
 }
 
 #[test]

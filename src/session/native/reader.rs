@@ -16,6 +16,7 @@ use crate::{
     },
     proto::{connect::ConnectResponse, error::ProtoError, frame::FrameBuffer},
     session::{
+        dialect::Dialect,
         servers::{
             resolver::Resolver,
             rotation::{NextTry, Rotation},
@@ -88,9 +89,8 @@ impl ReaderThread {
                     let began = clock::now();
                     match self.connect(&host, &addresses, limit) {
                         Ok(Some((reader, buffer))) => {
-                            let since = clock::now();
-                            self.serve(reader, buffer);
-                            rotation.connection_ended(since.saturating_duration_since(began), clock::since(since));
+                            let took = clock::since(began);
+                            rotation.connection_ended(took, self.serve_until_end(reader, buffer));
                         }
                         Ok(None) => {}
                         Err(error) => {
@@ -119,12 +119,26 @@ impl ReaderThread {
         let Some((connection, buffer, response, sent)) = left.and_then(Established::take) else { return };
         let Connection { reader, writer, stream } = connection;
         self.shared.state.lock().stream = Some(stream);
-        let since = clock::now();
-        match self.connected(writer, response, sent) {
-            Ok(()) => self.serve(reader, buffer),
-            Err(error) => self.disconnected(Some(error)),
-        }
-        rotation.first_connection_ended(clock::since(since));
+        let lasted = match self.connected(writer, response, sent) {
+            Ok(()) => self.serve_until_end(reader, buffer),
+            Err(error) => {
+                self.disconnected(Some(error));
+                Duration::ZERO
+            }
+        };
+        rotation.first_connection_ended(lasted);
+    }
+
+    /// Serves one connection. Returns how long it has lasted; without end if the server has refused an operation by it, as
+    /// ZooKeeper 3.4 does once in each session: it serves, so that the next connection needs no pause.
+    fn serve_until_end(&self, reader: Box<dyn ReadHalf>, buffer: FrameBuffer) -> Duration {
+        let is_34 = || {
+            let abilities = self.shared.state.lock().machine.abilities();
+            abilities.is_some_and(|known| known.dialect == Dialect::ZooKeeper34)
+        };
+        let (since, was_34) = (clock::now(), is_34());
+        self.serve(reader, buffer);
+        if is_34() && !was_34 { Duration::MAX } else { clock::since(since) }
     }
 
     /// Connects and shakes hands. The first frames after the handshake may be in the buffer already. `None`: the session is
