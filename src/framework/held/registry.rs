@@ -48,6 +48,8 @@ struct Registry {
     was_idle: bool,
     /// Sessions in which somebody may rely on a lost hold that is here no more.
     relied_on: Vec<Weak<dyn Session>>,
+    /// The session that was given up last, as the connection was gone for too long.
+    given_up: Option<Weak<dyn Session>>,
     /// Whether the client is closed. A lock that is granted during the close is lost at once: no look follows.
     is_closed: bool,
 }
@@ -159,12 +161,24 @@ impl HeldNodes {
         let nodes: Vec<_> = {
             let mut registry = self.nodes.lock();
             registry.is_closed |= session.is_none();
+            if reason == LostReason::SuspendedTooLong {
+                registry.given_up = session.map(Arc::downgrade);
+            }
             registry.nodes.values().cloned().collect()
         };
         for hold in nodes {
             if session.is_none_or(|session| Arc::ptr_eq(session, hold.session())) {
                 hold.znode().mark_lost(reason);
             }
+        }
+    }
+
+    /// Why a session is over that has ended by itself.
+    pub(crate) fn why_over(&self, session: &Arc<dyn Session>) -> LostReason {
+        let given_up = self.nodes.lock().given_up.clone();
+        match given_up.is_some_and(|of| Weak::ptr_eq(&of, &Arc::downgrade(session))) {
+            true => LostReason::SuspendedTooLong,
+            false => LostReason::SessionExpired,
         }
     }
 

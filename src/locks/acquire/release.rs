@@ -164,12 +164,15 @@ impl LockInternals {
                 return (Ok(()), None);
             }
             if error.is_no_node() {
-                held.znode().was_gone()();
-                return (Err(self.lost(LostReason::NodeDeleted)), None);
+                return (Err(self.was_lost(held, LostReason::NodeDeleted)), None);
             }
             if held.session().is_ended() {
                 self.delete_left_behind(held);
-                return (Err(self.lost(held.lost().unwrap_or(LostReason::SessionExpired))), None);
+                let reason = match error {
+                    Error::ClientClosed => LostReason::ClientClosed,
+                    _ => self.client().core.held.why_over(held.session()),
+                };
+                return (Err(self.was_lost(held, reason)), None);
             }
             // The retry policy is the caller's code. If it panics the znode needs a clean-up job all the same.
             let refused = match error.is_retryable() && may_retry != Some(false) {
@@ -189,6 +192,12 @@ impl LockInternals {
             }
             sent = self.delete(call, held);
         }
+    }
+
+    /// The release has found it lost.
+    fn was_lost(&self, held: &HeldNode, reason: LostReason) -> Error {
+        held.znode().was_lost()(reason);
+        self.lost(reason)
     }
 
     /// Releases a hold a second time, which the first release has left to the background: waits until the clean-up knows that
@@ -221,7 +230,7 @@ impl LockInternals {
             return;
         }
         let job = self.deletion_of_held(held);
-        self.delete_in_background(held.session(), held.path(), job, held.znode().was_gone());
+        self.delete_in_background(held.session(), held.path(), job, held.znode().was_lost());
     }
 
     /// Deletes an acquire's leftover, in the background, until it is known to be gone or its session has taken it along.
@@ -235,7 +244,7 @@ impl LockInternals {
                 let job = Job::delete(path.clone(), Some(owner));
                 if owner.connection() != 0 {
                     // The delete is sent now, so that it comes before this thread's next requests.
-                    return self.delete_in_background(owner, &path, job, || {});
+                    return self.delete_in_background(owner, &path, job, |_| {});
                 }
                 job
             }
@@ -245,17 +254,17 @@ impl LockInternals {
     }
 
     /// Sends a delete without waiting. If the server does not confirm it, the job goes on; if there was no znode,
-    /// `was_gone` is called.
+    /// `was_lost` is called.
     fn delete_in_background(
         &self,
         session: &Arc<dyn Session>,
         path: &ServerPath,
         job: Job,
-        was_gone: impl FnOnce() + Send + 'static,
+        was_lost: impl FnOnce(LostReason) + Send + 'static,
     ) {
         let core = self.client().core.clone();
         let on_reply = Box::new(move |reply: Reply| match reply {
-            Err(SessionError::Server(ErrorCode::NoNode)) => was_gone(),
+            Err(SessionError::Server(ErrorCode::NoNode)) => was_lost(LostReason::NodeDeleted),
             Ok(_) | Err(SessionError::Closed) => {}
             Err(SessionError::Expired) if !job.is_left_behind() => {}
             Err(_) => core.cleanup.add(job),

@@ -278,12 +278,11 @@ impl HeldZnode {
         }
     }
 
-    /// Returns a function to call when the release finds that the znode was deleted before.
-    pub(crate) fn was_gone(&self) -> impl FnOnce() + Send + use<> {
+    /// Returns a function to call when the release finds that the lock was lost before.
+    pub(crate) fn was_lost(&self) -> impl FnOnce(LostReason) + Send + use<> {
         // Without the session: the function may wait in it for a reply, and the session is closed when it has no owner.
         let (counters, path) = (self.counters.clone(), self.znode.path.clone());
-        move || {
-            let reason = LostReason::NodeDeleted;
+        move |reason| {
             log::warn!("{path}: the lock was lost before it was released: {reason}");
             if let Some(counters) = counters {
                 counters.lost(reason);

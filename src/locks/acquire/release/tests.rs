@@ -146,21 +146,30 @@ fn a_second_release_ends_with_the_client() {
 
 #[test]
 fn a_session_that_ends_takes_the_znode_along() {
-    let stage = Stage::new();
-    let held = stage.held();
-    let next = StubSession::new();
-    let (released, _) = thread::scope(|scope| {
-        let releasing = scope.spawn(|| stage.lock.release(&held));
-        while stage.session.submissions.lock().is_empty() && !releasing.is_finished() {
-            thread::yield_now();
-        }
-        stage.session.ended.store(true, Ordering::Release);
-        stage.client.core.set_session(next.clone());
-        stage.session.answer(Err(SessionError::Expired));
-        releasing.join().unwrap()
-    });
-    assert_eq!(reason(&released), Some(LostReason::SessionExpired), "{released:?}");
-    assert!(next.submissions.lock().is_empty());
+    let reasons = [LostReason::SessionExpired, LostReason::SuspendedTooLong, LostReason::ClientClosed];
+    for (index, why) in reasons.into_iter().enumerate() {
+        let stage = Stage::new();
+        let held = stage.held();
+        let next = StubSession::new();
+        let (released, _) = thread::scope(|scope| {
+            let releasing = scope.spawn(|| stage.lock.release(&held));
+            while stage.session.submissions.lock().is_empty() && !releasing.is_finished() {
+                thread::yield_now();
+            }
+            let session: Arc<dyn Session> = stage.session.clone();
+            stage.client.core.held.lose_all(Some(&session), why);
+            stage.session.ended.store(true, Ordering::Release);
+            stage.client.core.set_session(next.clone());
+            let is_closed = why == LostReason::ClientClosed;
+            stage.session.answer(Err(if is_closed { SessionError::Closed } else { SessionError::Expired }));
+            releasing.join().unwrap()
+        });
+        assert_eq!(reason(&released), Some(why), "{released:?}");
+        let losses = stage.client.metrics().losses;
+        let counted = [losses.session_expired, losses.suspended_too_long, losses.client_closed];
+        assert_eq!((counted[index], counted.iter().sum::<u64>()), (1, 1), "{losses}");
+        assert!(next.submissions.lock().is_empty());
+    }
 }
 
 #[test]
