@@ -1,6 +1,6 @@
 //! What a release makes of each answer, in a session whose answers the test gives.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::sync::atomic::Ordering;
 
