@@ -2,7 +2,10 @@
 
 use std::{os::fd::AsFd, process::Child};
 
-use curator_locks::{InterProcessMutex, testing::FaultProxy};
+use curator_locks::{
+    InterProcessMutex,
+    testing::{Direction, FaultProxy},
+};
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
@@ -251,12 +254,20 @@ fn an_outage_is_shown_and_keeps_no_key_from_its_effect() {
     let before = modes(&screen);
     let arguments = ["top", "--connection-timeout", "2s", "--watch", "100ms", &path()];
     let mut run = Shown(screen.run(&zklock_at(&proxy.connect_string(), arguments)));
-    await_frame(&screen, "the first frame", |lines| has(lines, "no locks below"));
+    await_frame(&screen, "the first frame", |lines| has(lines, "no locks below") && !has(lines, "no look"));
+    // As by a server that hangs: long before the client gives it up.
+    proxy.black_hole(Direction::ToClient);
+    let lines = await_frame(&screen, "no answer", |lines| lines[2].starts_with("no look has come back for "));
+    assert!(lines[2].ends_with(lines[0].split("  ").nth(1).unwrap()), "of that time of day: {lines:#?}");
+    screen.type_in("s");
+    await_frame(&screen, "a key's effect", |lines| has(lines, "by longest hold"));
+    proxy.pass().unwrap();
+    await_frame(&screen, "the answer", |lines| !has(lines, "no look"));
     proxy.refuse();
     proxy.cut();
     await_frame(&screen, "the outage", |lines| has(lines, "since then: "));
     screen.type_in("s");
-    await_frame(&screen, "a key's effect", |lines| has(lines, "by longest hold"));
+    await_frame(&screen, "a key's effect", |lines| has(lines, "by most waiters"));
     proxy.pass().unwrap();
     await_frame(&screen, "its end", |lines| !has(lines, "since then: "));
     screen.type_in("q");

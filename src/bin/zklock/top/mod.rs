@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, Sender, after, bounded, never, select, unbounded};
+use crossbeam_channel::{Receiver, Sender, after, bounded, never, select, tick, unbounded};
 use curator_locks::CuratorFramework;
 use signal_hook::{
     consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH},
@@ -34,6 +34,9 @@ use crate::{
 
 /// No pause between two looks is shorter, as with `--watch`.
 const SHORTEST: Duration = Duration::from_millis(100);
+
+/// How often the page is drawn without news: ages go on, and so does that of a look whose answer does not come.
+const REDRAW: Duration = Duration::from_secs(1);
 
 /// The signals that end it, and how long it waits for a terminal that takes nothing before it goes on with the end.
 const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
@@ -56,7 +59,7 @@ pub(crate) fn top(connection: &Connection, args: &Top) -> Result<u8> {
         // The client's log would be written across the screen.
         log::set_max_level(log::LevelFilter::Off);
     }
-    let mut state = State::new(&args.root, has_colors);
+    let mut state = State::new(&args.root, args.watch.max(SHORTEST), has_colors);
     state.seen(Ok(first), Instant::now());
     let status = show_on_screen(&client, args, state);
     client.close();
@@ -70,9 +73,9 @@ fn show_on_screen(client: &CuratorFramework, args: &Top, mut state: State) -> Re
     let screen = Screen::enter()?;
     let keys = read_keys()?;
     let pause = args.watch.max(SHORTEST);
-    let mut next = after(pause);
+    let (mut next, redraws) = (after(pause), tick(REDRAW));
     loop {
-        screen.draw(&state.page(screen.size()))?;
+        screen.draw(&state.page(screen.size(), Instant::now()))?;
         select! {
             recv(keys) -> key => match key {
                 Ok(Key::Look) => _ = ask.try_send(()),
@@ -95,6 +98,7 @@ fn show_on_screen(client: &CuratorFramework, args: &Top, mut state: State) -> Re
                 _ = ask.try_send(());
                 next = never();
             }
+            recv(redraws) -> _ => {}
         }
     }
 }

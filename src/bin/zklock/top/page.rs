@@ -25,6 +25,9 @@ use crate::{
 const LONG: Duration = Duration::from_secs(10);
 const VERY_LONG: Duration = Duration::from_secs(60);
 
+/// By how much more than three pauses the last look is older before that is said: a busy server is no outage.
+const LATE: Duration = Duration::from_secs(2);
+
 /// How many contenders of one lock are shown, and how many circles and notes.
 const CONTENDERS: usize = 5;
 const NOTES: usize = 3;
@@ -79,6 +82,8 @@ impl PageLine {
 /// The last look, and how it is to be shown.
 pub(super) struct State {
     root: String,
+    /// Between two looks.
+    pause: Duration,
     has_colors: bool,
     walk: Walk,
     circles: Vec<Vec<String>>,
@@ -86,6 +91,7 @@ pub(super) struct State {
     /// How often a second locks change hands.
     rates: BTreeMap<LockId, f64>,
     looked_at: String,
+    seen_at: Instant,
     /// Why the last look has failed, if it has.
     failure: Option<String>,
     order: Order,
@@ -96,15 +102,17 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(root: &str, has_colors: bool) -> State {
+    pub(super) fn new(root: &str, pause: Duration, has_colors: bool) -> State {
         State {
             root: root.to_owned(),
+            pause,
             has_colors,
             walk: Walk::default(),
             circles: Vec::new(),
             history: History::default(),
             rates: BTreeMap::new(),
             looked_at: clock_time(),
+            seen_at: Instant::now(),
             failure: None,
             order: Order::Wait,
             offset: 0,
@@ -122,7 +130,7 @@ impl State {
                 self.circles = walk.circles();
                 self.walk = walk;
                 self.failure = None;
-                self.looked_at = clock_time();
+                (self.looked_at, self.seen_at) = (clock_time(), at);
             }
             Err(failure) => self.failure = Some(failure.text),
         }
@@ -147,8 +155,8 @@ impl State {
     }
 
     /// The lines for a terminal of so many columns and rows, painted.
-    pub(super) fn page(&mut self, (columns, rows): (usize, usize)) -> Vec<String> {
-        let (mut above, mut locks, mut below) = (self.head(), self.locks(columns), self.grants(columns, rows));
+    pub(super) fn page(&mut self, (columns, rows): (usize, usize), now: Instant) -> Vec<String> {
+        let (mut above, mut locks, mut below) = (self.head(now), self.locks(columns), self.grants(columns, rows));
         let heading = (locks.len() > 1).then(|| locks.remove(0));
         let taken = above.len() + usize::from(heading.is_some()) + below.len();
         (self.lines, self.room) = (locks.len(), rows.saturating_sub(taken));
@@ -179,7 +187,7 @@ impl State {
     }
 
     /// The numbers of all locks, and the keys.
-    fn head(&self) -> Vec<PageLine> {
+    fn head(&self, now: Instant) -> Vec<PageLine> {
         let locks = &self.walk.locks;
         let held = locks.iter().filter(|lock| lock.is_held()).count();
         let waits = locks.iter().map(|lock| lock.waiters().count()).sum();
@@ -192,7 +200,16 @@ impl State {
         let text = format!("zklock top {}  {}  {}", self.root, self.looked_at, facts.join(", "));
         let keys = format!("by {}   s sorts, space looks, j k scroll, q quits", self.order.name());
         let mut lines = vec![PageLine::new(text, BOLD), PageLine::new(keys, DIM)];
-        lines.extend(self.failure.iter().map(|failure| PageLine::new(format!("since then: {failure}"), RED)));
+        let age = now.saturating_duration_since(self.seen_at);
+        match &self.failure {
+            Some(failure) => lines.push(PageLine::new(format!("since then: {failure}"), RED)),
+            None if age > self.pause.saturating_mul(3).saturating_add(LATE) => {
+                let (age, at) = (show::brief(age), &self.looked_at);
+                let late = format!("no look has come back for {age}; what follows, but for ages, is of {at}");
+                lines.push(PageLine::new(late, YELLOW));
+            }
+            None => {}
+        }
         let circles = self.circles.iter().map(|circle| PageLine::new(tree::say_circle(circle), RED));
         let notes = self.walk.notes.iter().map(|note| PageLine::new(format!("note: {note}"), YELLOW));
         lines.extend(circles.chain(notes).take(NOTES));
