@@ -24,6 +24,9 @@ const PROBES: usize = 20;
 /// Beyond that ages and schedules are misleading.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(2);
 
+/// In front of what was found.
+const INDENT: usize = 20;
+
 /// How a check went.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
@@ -56,6 +59,9 @@ impl Report {
             document.push(json!({ "verdict": verdict, "check": what, "found": found }));
             return;
         }
+        // Where it is no terminal, a program reads lines: one for each check.
+        let width = show::columns().map_or(usize::MAX, |columns| columns.saturating_sub(INDENT));
+        let found = wrapped(&found, width).join(&format!("\n{:INDENT$}", ""));
         // If nobody reads it, the status still tells.
         let _ = show::print(&format!("{mark}  {what:<12} {found}\n"));
     }
@@ -67,6 +73,23 @@ impl Report {
         }
         Ok(u8::from(self.is_wrong))
     }
+}
+
+/// The text in lines of no more than this width, unless a word is longer.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => *line = format!("{line} {word}"),
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// Less than a millisecond is not nothing.
+fn brief(time: Duration) -> String {
+    if time < Duration::from_millis(1) { "<1ms".to_owned() } else { show::brief(time) }
 }
 
 pub(crate) fn doctor(connection: &Connection, args: &Doctor) -> Result<u8> {
@@ -145,10 +168,10 @@ fn check_server(report: &mut Report, settings: &Settings, host: &str, port: u16)
             return None;
         }
     };
-    let took = show::brief(begun.elapsed());
+    let took = brief(begun.elapsed());
     drop(stream);
     if settings.is_encrypted() {
-        report.say(Verdict::Fine, "server", &format!("{name}: connects within {took}"));
+        report.say(Verdict::Fine, "server", &format!("{name}: connects, {took}"));
         return None;
     }
     match four_letters(host, port, "srvr") {
@@ -157,7 +180,7 @@ fn check_server(report: &mut Report, settings: &Settings, host: &str, port: u16)
                 |key: &str| answer.lines().find_map(|line| line.strip_prefix(key)).unwrap_or("?").trim().to_owned();
             let version = line("Zookeeper version:");
             let version = version.split(['-', ',']).next().unwrap_or_default().to_owned();
-            let found = format!("{name}: ZooKeeper {version}, {}, connects within {took}", line("Mode:"));
+            let found = format!("{name}: ZooKeeper {version}, {}, {took}", line("Mode:"));
             let is_old = version.starts_with("3.4.") || version.starts_with("3.3.");
             report.say(if is_old { Verdict::Wrong } else { Verdict::Fine }, "server", &found);
         }
@@ -165,7 +188,7 @@ fn check_server(report: &mut Report, settings: &Settings, host: &str, port: u16)
             report.say(Verdict::Wrong, "server", &format!("{name}: does not serve: no quorum"));
         }
         _ => {
-            report.say(Verdict::Mind, "server", &format!("{name}: connects within {took}, but does not answer `srvr`"));
+            report.say(Verdict::Mind, "server", &format!("{name}: connects, but does not answer `srvr`"));
         }
     }
     let conf = four_letters(host, port, "conf")?;
@@ -266,21 +289,21 @@ fn check_making(report: &mut Report, client: &CuratorFramework, path: &str) {
             return;
         }
     };
-    report.say(Verdict::Fine, "lock", &format!("acquired and released at {path}, in {}", show::brief(took)));
+    report.say(Verdict::Fine, "lock", &format!("acquired and released at {path}, in {}", brief(took)));
     let may_delete = |entry: &Acl| entry.perms & perms::DELETE != 0 && entry.scheme == "world";
     if acl.iter().any(may_delete) {
-        let found =
-            "everybody who reaches the servers may take locks away: say --auth and --creator-acl to change that";
-        report.say(Verdict::Mind, "permissions", found);
+        report.say(Verdict::Mind, "permissions", "anybody may take locks away: set --auth and --creator-acl");
     } else {
         let whose: Vec<&str> = acl.iter().map(|entry| entry.scheme.as_str()).collect();
         report.say(Verdict::Fine, "permissions", &format!("locks are made for: {}", whose.join(", ")));
     }
     if let Some(made) = made {
-        let off = Duration::from_millis(made.abs_diff(now.as_millisecond())).saturating_sub(took);
-        let found = format!("the server's differs from this machine's by {}", show::brief(off));
-        let verdict = if off > CLOCK_TOLERANCE { Verdict::Mind } else { Verdict::Fine };
-        report.say(verdict, "clock", &format!("{found}; no lock depends on it, but ages do"));
+        let apart = Duration::from_millis(made.abs_diff(now.as_millisecond()));
+        let (verdict, found) = match apart.saturating_sub(took) > CLOCK_TOLERANCE {
+            true => (Verdict::Mind, format!("{} off this machine's", show::brief(apart))),
+            false => (Verdict::Fine, format!("within {} of this machine's", brief(apart + took))),
+        };
+        report.say(verdict, "clock", &format!("{found}; only ages depend on it"));
     }
     check_containers(report, client, path);
     if is_new {
@@ -294,14 +317,24 @@ fn check_containers(report: &mut Report, client: &CuratorFramework, path: &str) 
     let probe = format!("{path}-container");
     match client.create().with_mode(CreateMode::Container).for_path_and_data(&probe, []) {
         Ok(_) => {
-            let found =
-                "known; servers remove empty ones every znode.container.checkIntervalMs, 60 s if nothing else is set";
-            report.say(Verdict::Fine, "containers", found);
+            report.say(Verdict::Fine, "containers", "known; removed when empty, by default each 60 s");
             let _ = client.delete().for_path(&probe);
         }
         Err(error) if error.code() == Some(ErrorCode::Unimplemented) => {
             report.say(Verdict::Mind, "containers", "not used at this server: directories of locks stay for ever");
         }
         Err(error) => report.say(Verdict::Mind, "containers", &error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_broken_between_words() {
+        assert_eq!(wrapped("two ticks or more", 9), ["two ticks", "or more"]);
+        assert_eq!(wrapped("ab znode.container.checkIntervalMs c", 4), ["ab", "znode.container.checkIntervalMs", "c"]);
+        assert_eq!((wrapped("a b", usize::MAX), wrapped("", 9)), (vec!["a b".to_owned()], vec![String::new()]));
     }
 }

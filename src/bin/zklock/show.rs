@@ -16,6 +16,7 @@ use curator_locks::{
 };
 use jiff::{Timestamp, tz::TimeZone};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::termios::tcgetwinsize;
 use serde_json::{Value, json};
 
 use crate::{
@@ -146,6 +147,11 @@ fn is_unread_after(pause: Duration) -> bool {
     // A signal only makes the next look come sooner.
     let _ = poll(&mut waits, PollTimeout::try_from(pause).unwrap_or(PollTimeout::MAX));
     waits.iter().any(|wait| wait.any().unwrap_or_default())
+}
+
+/// How wide the terminal is, where standard output is one.
+pub(crate) fn columns() -> Option<usize> {
+    tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
 /// Writes to standard output; `false`: it is not read any more, as in `zklock ls | head`.

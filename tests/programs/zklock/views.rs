@@ -15,6 +15,7 @@ use crate::{
     peer::Peer,
     stderr_of, stdout_of,
     support::{self, eventually},
+    terminal::Screen,
     zklock,
 };
 
@@ -425,13 +426,25 @@ fn znodes_that_may_not_be_read_are_shown_without_their_data() {
 #[test]
 fn the_doctor_finds_a_server_in_order_and_a_tick_that_is_too_long() {
     // So that 0.3 of the session is longer than a busy server takes to answer.
-    let fine = zklock(["doctor", "--session-timeout", "60s"]).output().unwrap();
+    let mut at_fine = zklock(["doctor", "--session-timeout", "60s"]);
+    let fine = at_fine.output().unwrap();
     let said = stdout_of(&fine);
     assert!(fine.status.success() && said.contains("standalone") && said.contains("containers"), "{said}");
-    let short =
-        zklock(["doctor", "--session-timeout", "500ms", "--connect", &slow_tick().connect_string()]).output().unwrap();
+    let mut at_short = zklock(["doctor", "--session-timeout", "500ms", "--connect", &slow_tick().connect_string()]);
+    let short = at_short.output().unwrap();
     let said = stdout_of(&short);
     assert!(short.status.code() == Some(1) && said.contains("more than half of the session timeout"), "{said}");
+    // What is one line for a program is several at a terminal, none of which its edge breaks.
+    for (command, last) in
+        [(&at_fine, "by default each 60 s"), (&at_short, "\n                    set --session-timeout")]
+    {
+        let screen = Screen::of((80, 24));
+        let mut run = screen.run(command);
+        screen.await_text(last);
+        run.wait().unwrap();
+        let shown = anstream::adapter::strip_str(&screen.text()).to_string();
+        assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+    }
     let document = zklock(["doctor", "--json", "--session-timeout", "60s"]).output().unwrap();
     let document: Value = serde_json::from_str(&stdout_of(&document)).unwrap();
     let verdict = |check: &str| {
