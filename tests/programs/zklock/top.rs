@@ -3,7 +3,7 @@
 use std::{os::fd::AsFd, process::Child};
 
 use curator_locks::{
-    InterProcessMutex,
+    InterProcessMutex, InterProcessReadWriteLock,
     testing::{Direction, FaultProxy},
 };
 use nix::{
@@ -118,6 +118,7 @@ fn the_longest_wait_stands_first_and_shows_whom_it_waits_for() {
     assert!(lines.len() == 24 && lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");
     assert!(lines[0].contains("2 locks, 2 held, 3 wait") && lines[1].starts_with("by longest wait"), "{lines:#?}");
     assert!(line_of(&lines, &second) < line_of(&lines, &first), "{lines:#?}");
+    assert!(has(&lines, "AGE      DATA"), "an age of 7 characters moves no column: {lines:#?}");
     let of = |name: &str| lines.iter().find(|line| line.contains(&format!("  {name}"))).unwrap();
     assert!(of("longest\\u{1b}[2J").ends_with("  the holder of b"), "{lines:#?}");
     assert!(of("behind it").ends_with("  longest\\u{1b}[2J"), "{lines:#?}");
@@ -136,6 +137,17 @@ fn the_longest_wait_stands_first_and_shows_whom_it_waits_for() {
     assert!(lines[line_of(&lines, &first)].contains(" hand-overs/s"), "{lines:#?}");
     of_b.release().unwrap();
     await_frame(&screen, "another grant", |lines| has(lines, "2 locks, 2 held, 1 waits"));
+    let third = format!("{root}/c");
+    let readers = ["one reader", "other reader"].map(|data| {
+        let lock = InterProcessReadWriteLock::new(&client, &third).unwrap().with_lock_data(data);
+        lock.read_lock().lock().unwrap()
+    });
+    let mut writer = Running::start(zklock(["run", "--write", "--data", "the writer", &third, "--", "true"]));
+    await_frame(&screen, "several holders", |lines| {
+        lines.iter().any(|line| line.contains("  the writer ") && line.ends_with("  2 holders, other reader"))
+    });
+    drop(readers);
+    writer.await_end();
     screen.type_in("q");
     assert_ends(&screen, &mut run, 0, &before);
     assert!(screen.text().starts_with(ENTER), "{}", screen.text());

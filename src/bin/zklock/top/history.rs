@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use curator_locks::{EntryMode, LockQueue, QueueEntry};
+use curator_locks::{EntryMode, LockQueue, NameStyle, QueueEntry};
 use jiff::{Timestamp, Zoned};
 
 use crate::show;
@@ -30,8 +30,8 @@ pub(super) struct Grant {
     pub(super) at: String,
     pub(super) path: String,
     pub(super) name: String,
-    /// For how long it had waited, where the look before saw it wait.
-    pub(super) waited: Option<Duration>,
+    /// For how long it had waited, as far as can be told.
+    pub(super) waited: String,
 }
 
 /// A contender, as far as it matters here.
@@ -42,6 +42,8 @@ struct Contender {
     session: i64,
     /// A semaphore's waiter gets another znode, and so another token, for its lease.
     is_lease: bool,
+    /// Whoever gets an unfair lock has no znode before.
+    is_unfair: bool,
     since_millis: i64,
     name: String,
 }
@@ -53,6 +55,7 @@ impl From<&QueueEntry> for Contender {
             token: entry.fencing_token.value(),
             session: entry.session,
             is_lease: entry.mode == EntryMode::Lease,
+            is_unfair: entry.names == NameStyle::Unfair,
             since_millis: entry.since_millis,
             name: show::name(entry),
         }
@@ -99,9 +102,15 @@ impl History {
             let is_same = |one: &&Contender| {
                 !one.holds && (one.token == holder.token || holder.is_lease && one.session == holder.session)
             };
-            let waited = before.iter().find(is_same).map(|one| {
+            let since = |one: &Contender| {
                 Duration::from_millis(u64::try_from(millis.saturating_sub(one.since_millis)).unwrap_or_default())
-            });
+            };
+            let waited = match before.iter().find(is_same) {
+                Some(waiter) => format!("waited {}", show::brief(since(waiter))),
+                None if holder.is_lease || holder.is_unfair => "not seen to wait".to_owned(),
+                // It came after the look before, with the znode by which it holds: the age is a bound.
+                None => format!("waited < {}", show::brief(Duration::from_secs(since(holder).as_secs() + 1))),
+            };
             let (path, name) = (lock.0.clone(), holder.name.clone());
             self.grants.push_front(Grant { at: clock.to_owned(), path, name, waited });
         }
@@ -138,7 +147,15 @@ mod tests {
     use super::*;
 
     fn one(holds: bool, token: i64, name: &str) -> Contender {
-        Contender { holds, token, session: token, is_lease: false, since_millis: token * 1000, name: name.to_owned() }
+        Contender {
+            holds,
+            token,
+            session: token,
+            is_lease: false,
+            is_unfair: false,
+            since_millis: token * 1000,
+            name: name.to_owned(),
+        }
     }
 
     fn id(path: &str) -> LockId {
@@ -153,8 +170,8 @@ mod tests {
         history.rates(now).get(&id("/a")).copied()
     }
 
-    fn names(history: &History) -> Vec<(&str, Option<Duration>)> {
-        history.grants().map(|grant| (grant.name.as_str(), grant.waited)).collect()
+    fn names(history: &History) -> Vec<(&str, &str)> {
+        history.grants().map(|grant| (grant.name.as_str(), grant.waited.as_str())).collect()
     }
 
     #[test]
@@ -166,10 +183,10 @@ mod tests {
         look(&mut history, at(2), 12_000, &[one(true, 1, "one"), one(false, 2, "two")]);
         assert_eq!((names(&history), rate(&history, at(2))), (vec![], None));
         look(&mut history, at(4), 14_000, &[one(true, 2, "two")]);
-        look(&mut history, at(8), 18_000, &[one(true, 7, "new")]);
-        assert_eq!(names(&history), [("new", None), ("two", Some(Duration::from_secs(12)))]);
+        look(&mut history, at(8), 18_000, &[one(true, 17, "new")]);
+        assert_eq!(names(&history), [("new", "waited < 2s"), ("two", "waited 12s")]);
         assert_eq!(rate(&history, at(8)), Some(0.25));
-        look(&mut history, at(300), 310_000, &[one(true, 7, "new")]);
+        look(&mut history, at(300), 310_000, &[one(true, 17, "new")]);
         assert_eq!(rate(&history, at(300)), None, "long ago");
     }
 
@@ -179,7 +196,11 @@ mod tests {
         look(&mut history, begin, 10_000, &[Contender { is_lease: true, ..one(false, 2, "two") }]);
         let lease = Contender { is_lease: true, session: 2, ..one(true, 9, "two") };
         look(&mut history, begin + Duration::from_secs(1), 11_000, &[lease]);
-        assert_eq!(names(&history), [("two", Some(Duration::from_secs(9)))]);
+        assert_eq!(names(&history), [("two", "waited 9s")]);
+        let lease = Contender { is_lease: true, ..one(true, 10, "three") };
+        let new = [lease, Contender { is_unfair: true, ..one(true, 11, "four") }];
+        look(&mut history, begin + Duration::from_secs(2), 12_000, &new);
+        assert!(names(&history).iter().take(2).all(|(_, waited)| *waited == "not seen to wait"));
         for token in 20..40 {
             look(&mut history, begin + Duration::from_secs(2), 12_000, &[one(true, token, "next")]);
         }

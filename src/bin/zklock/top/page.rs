@@ -35,6 +35,9 @@ const NOTES: usize = 3;
 /// From which width on sessions, and whose names they are, are shown.
 const WIDE: usize = 120;
 
+/// As wide as most ages: `23h 59m`.
+const AGE: usize = 7;
+
 /// In what order the locks stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
@@ -262,7 +265,8 @@ impl State {
         let mut facts = facts(lock);
         facts.extend(longest(lock.waiters()).map(|wait| format!("longest {}", show::brief(wait))));
         let rate = self.rate_of(lock);
-        if rate > 0.0 {
+        // Less would be shown as 0.0.
+        if rate >= 0.05 {
             facts.push(format!("{rate:.1} hand-overs/s"));
         }
         format!("{}  {}", tail(&lock.path, columns / 2), facts.join(", "))
@@ -272,10 +276,7 @@ impl State {
     fn grants(&self, columns: usize, rows: usize) -> Vec<PageLine> {
         let room = GRANTS.min((rows / 2).saturating_sub(2));
         let row = |grant: &Grant| {
-            let waited = grant
-                .waited
-                .map_or_else(|| "not seen to wait".to_owned(), |time| format!("waited {}", show::brief(time)));
-            vec![grant.at.clone(), waited, tail(&grant.path, columns / 3), grant.name.clone()]
+            vec![grant.at.clone(), grant.waited.clone(), tail(&grant.path, columns / 3), grant.name.clone()]
         };
         let rows: Vec<Vec<String>> = self.history.grants().take(room).map(row).collect();
         if rows.is_empty() {
@@ -312,7 +313,8 @@ fn waits_for(lock: &LockQueue, entry: &QueueEntry) -> Option<String> {
     let last = in_front.last()?;
     let holders = in_front.iter().filter(|other| other.holds()).count();
     Some(match (last.holds(), holders) {
-        (true, 2..) => format!("{} and {} more", show::name(last), holders - 1),
+        // In front, as the end is cut where the terminal is narrow.
+        (true, 2..) => format!("{holders} holders, {}", show::name(last)),
         _ => show::name(last),
     })
 }
@@ -320,6 +322,8 @@ fn waits_for(lock: &LockQueue, entry: &QueueEntry) -> Option<String> {
 /// The cells of a row that the terminal has room for, in their order; the last two share what the others leave.
 fn cells(row: [String; HEADINGS.len()], waits_for: String, columns: usize) -> Vec<String> {
     let [state, mode, age, session, names, data] = row;
+    // So that the columns behind it keep their places from look to look.
+    let age = format!("{age:AGE$}");
     match columns >= WIDE {
         true => vec![state, mode, age, session, names, data, waits_for],
         false => vec![state, mode, age, data, waits_for],
