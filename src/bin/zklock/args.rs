@@ -5,16 +5,18 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::{Args, ColorChoice, Parser, Subcommand};
 use jiff::SignedDuration;
 
+// A paragraph is one line: `show::help` breaks it where the terminal ends.
+
 const EXAMPLES: &str = "\
 Examples:
-  zklock run /jobs/report -- make report          one machine at a time makes the report
+  zklock run /jobs/report -- make report           one machine at a time
   zklock run --nonblock /jobs/report -- make report || echo 'somebody else does'
   zklock run /jobs/report -c 'make report && mail report'
-  zklock run --semaphore 3 /downloads -- wget URL at most three downloads at a time
-  zklock ls /jobs/report                          who holds it, who waits, for how long
-  zklock tree / --watch                           every lock of the ensemble, again and again
-  zklock top                                      the same on the whole terminal, the longest wait first
-  zklock doctor                                   what is wrong with the set-up, and what to set
+  zklock run --semaphore 3 /downloads -- wget URL  at most three at a time
+  zklock ls /jobs/report                           who holds it, who waits
+  zklock tree / --watch                            every lock, again and again
+  zklock top                                       the same on the whole screen
+  zklock doctor                                    what is wrong, what to set
 
 The servers come from --connect, from ZK_CONNECT, or from a line such as
   connect = \"zk1:2181,zk2:2181,zk3:2181/app\"
@@ -27,45 +29,46 @@ The command gets these variables:
   ZKLOCK_TOKEN      the fencing token, which grows with every grant (one on each line)
   ZKLOCK_SESSION    the id of the session
   ZK_CONNECT        the servers
-It does not get ZKLOCK_AUTH and ZKLOCK_SASL_PASSWORD: a zklock that it runs finds credentials in the file, and its servers, too,
+It does not get ZKLOCK_AUTH and ZKLOCK_SASL_PASSWORD: a zklock that it runs finds credentials in the file, and its servers, too, \
 if --config or ZKLOCK_CONFIG names one with servers.
 
 Exit status: the command's own; 128 + N if it died of signal N. Besides:
   123  the lock was lost or about to be lost, and the command was ended; if it had ended by itself before, its own
   124  the lock was not to be had: --nonblock, or --timeout is over (see --conflict-exit-code)
-  125  zklock itself failed, and the command was not run, or not to its end; also where --timeout is over before there is
-       a connection
+  125  zklock itself failed, and the command was not run, or not to its end; also where --timeout is over before there is \
+a connection
   126  the command cannot be executed
   127  the command was not found
 
-While the command runs, zklock keeps the session alive. If the servers may be about to give the lock to somebody else, the
-command's processes get TERM when 15 % of the session timeout are left, and KILL when 5 % are left, by this machine's clock. If
-zklock dies, they are killed; on Linux it is killed itself if it is stopped until the lock is another's (status 137). The lock is given back when the command and all that it has started have ended. To its processes
-belong its process group and what an interactive shell starts in groups of its own; but not what begins a session of its own
+While the command runs, zklock keeps the session alive. If the servers may be about to give the lock to somebody else, the \
+command's processes get TERM when 15 % of the session timeout are left, and KILL when 5 % are left, by this machine's clock. If \
+zklock dies, they are killed; on Linux it is killed itself if it is stopped until the lock is another's (status 137). The \
+lock is given back when the command and all that it has started have ended. To its processes \
+belong its process group and what an interactive shell starts in groups of its own; but not what begins a session of its own \
 (setsid), nor what gets other rights (sudo): let sudo run zklock instead.
 HUP, INT, QUIT, TERM, USR1, USR2 and CONT go on to the command. `zklock revoke` makes it TERM.
 
 A script that needs the lock from its first line to its last begins with this line, and needs no other one:
   [ \"$ZKLOCK_PATH\" = /jobs/report ] || exec zklock run /jobs/report -- \"$0\" \"$@\"
-For a part of it there is -c. With flock(1) a script can also take a lock on its way, `exec 9>FILE; flock 9`: all that it starts
-inherits the descriptor, and the kernel frees the lock when the last of them has closed it. No kernel does that for a lock of a
-cluster, and the servers may give it to somebody else while the script works. A process beside the script could not end in time
+For a part of it there is -c. With flock(1) a script can also take a lock on its way, `exec 9>FILE; flock 9`: all that it starts \
+inherits the descriptor, and the kernel frees the lock when the last of them has closed it. No kernel does that for a lock of a \
+cluster, and the servers may give it to somebody else while the script works. A process beside the script could not end in time \
 what the script has started and what has lost its parent since, so no command of zklock leaves a lock behind for a script.
 
 Examples:
   zklock run /jobs/report -- make report
   zklock run --timeout 30s /jobs/report -c 'make report && mail report'
   zklock run --also /accounts/17 /accounts/4 -- ./transfer 4 17 100
-  zklock run --retry-lost 3 /jobs/report -- make report  again if the servers took the lock away meanwhile
-  zklock run --at-least 1m /cron/nightly -- ./nightly    for clocks of cron that differ by less than a minute";
+  zklock run --retry-lost 3 /jobs/report -- make report  again if it was lost
+  zklock run --at-least 1m /cron/nightly -- ./nightly    clocks differ by less";
 
 const LS_HELP: &str = "\
 STATE is one of
   holds     it holds the lock, or a lease
   asked     it holds it, and was asked to let go (zklock revoke); with --json \"asked_back\", whatever the state
-  cached    it holds the lock or keeps it idle: its process hands the lock from thread to thread, keeps it while none of them
-            uses it, and nobody else can tell which. Who queues for an idle lock gets it at once, and `zklock revoke` has
-            it given back; `zklock run --nonblock` is refused
+  cached    it holds the lock or keeps it idle: its process hands the lock from thread to thread, keeps it while none of them \
+uses it, and nobody else can tell which. Who queues for an idle lock gets it at once, and `zklock revoke` has \
+it given back; `zklock run --nonblock` is refused
   waits N   it is the N-th in line; with --json \"position\" counts from 0
 
 The data are cut so that a row of Latin letters fits 80 columns without --hosts, and --long shows NODE, which `zklock break` takes.
@@ -78,9 +81,9 @@ Keys, as in top(1):
   s                 sort by longest wait, longest hold, most waiters, most hand-overs, path
   up, down, k, j    scroll; also page up, page down, home (g), end (G)
 
-A waiter is yellow once it has waited for 10 s, and red after 1 m. WAITS FOR is the next one in front that excludes it, or the
+A waiter is yellow once it has waited for 10 s, and red after 1 m. WAITS FOR is the next one in front that excludes it, or the \
 holders. Of each lock the first five contenders are shown; `zklock ls PATH` shows all.
-A hand-over is a holder that the look before had not seen, counted over the last 30 s: of a lock that is passed on faster than
+A hand-over is a holder that the look before had not seen, counted over the last 30 s: of a lock that is passed on faster than \
 the looks follow each other, each look sees one.";
 
 const BREAK_HELP: &str = "\

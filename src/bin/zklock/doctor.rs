@@ -61,7 +61,7 @@ impl Report {
         }
         // Where it is no terminal, a program reads lines: one for each check.
         let width = show::columns().map_or(usize::MAX, |columns| columns.saturating_sub(INDENT));
-        let found = wrapped(&found, width).join(&format!("\n{:INDENT$}", ""));
+        let found = show::wrapped(&found, width).join(&format!("\n{:INDENT$}", ""));
         // If nobody reads it, the status still tells.
         let _ = show::print(&format!("{mark}  {what:<12} {found}\n"));
     }
@@ -73,18 +73,6 @@ impl Report {
         }
         Ok(u8::from(self.is_wrong))
     }
-}
-
-/// The text in lines of no more than this width, unless a word is longer.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => *line = format!("{line} {word}"),
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 /// Less than a millisecond is not nothing.
@@ -324,17 +312,5 @@ fn check_containers(report: &mut Report, client: &CuratorFramework, path: &str) 
             report.say(Verdict::Mind, "containers", "not used at this server: directories of locks stay for ever");
         }
         Err(error) => report.say(Verdict::Mind, "containers", &error.to_string()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_are_broken_between_words() {
-        assert_eq!(wrapped("two ticks or more", 9), ["two ticks", "or more"]);
-        assert_eq!(wrapped("ab znode.container.checkIntervalMs c", 4), ["ab", "znode.container.checkIntervalMs", "c"]);
-        assert_eq!((wrapped("a b", usize::MAX), wrapped("", 9)), (vec!["a b".to_owned()], vec![String::new()]));
     }
 }

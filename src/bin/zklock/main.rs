@@ -15,7 +15,7 @@ mod top;
 mod tree;
 mod voice;
 
-use std::{env, process::ExitCode};
+use std::{env, io::Write, process::ExitCode};
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
 
@@ -34,8 +34,15 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            let help = || show::help(&error.render().ansi().to_string());
             // The output may not be read any more.
-            let _ = error.print();
+            let _ = match error.kind() {
+                ErrorKind::DisplayHelp => show::print(&help()).is_ok(),
+                ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                    anstream::stderr().write_all(help().as_bytes()).is_ok()
+                }
+                _ => error.print().is_ok(),
+            };
             return if is_help { ExitCode::SUCCESS } else { ExitCode::from(FAILED) };
         }
     };

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use anstream::adapter::strip_str;
 use clap::ColorChoice;
 use crossbeam_channel::bounded;
 pub(crate) use curator_locks::unversioned::table::{age, brief, data};
@@ -35,6 +36,8 @@ pub(crate) const YELLOW: u8 = 33;
 
 /// The pause between two looks of `zklock wait`.
 const PAUSE: Duration = Duration::from_millis(250);
+/// Longer lines of prose are hard to read, however wide the terminal is.
+const READABLE: usize = 100;
 /// The retry interval of `zklock wait`.
 const RETRY: Duration = Duration::from_millis(500);
 /// Longer waits come in parts.
@@ -154,6 +157,37 @@ pub(crate) fn columns() -> Option<usize> {
     tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
+/// The text in lines of no more than this width, unless a word is longer.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => *line = format!("{line} {word}"),
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// The help: lines that are too long go on below their last column. Clap breaks none, without one more dependency.
+pub(crate) fn help(text: &str) -> String {
+    let width = columns().map_or(WIDTH, |columns| columns.min(READABLE));
+    text.lines().map(|line| format!("{}\n", in_columns(line, width))).collect()
+}
+
+fn in_columns(line: &str, width: usize) -> String {
+    let seen = strip_str(line).to_string();
+    let text = seen.rfind("  ").and_then(|gap| seen.get(gap + 2..)).unwrap_or(&seen);
+    match line.strip_suffix(text) {
+        Some(head) if seen.chars().count() > width => {
+            let indent = seen.chars().count() - text.chars().count();
+            let lines = wrapped(text, width.saturating_sub(indent));
+            format!("{head}{}", lines.join(&format!("\n{:indent$}", "")))
+        }
+        _ => line.to_owned(),
+    }
+}
+
 /// Writes to standard output; `false`: it is not read any more, as in `zklock ls | head`.
 pub(crate) fn print(text: &str) -> Result<bool> {
     let mut out = anstream::stdout().lock();
@@ -266,6 +300,18 @@ pub(crate) fn paint(code: u8, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_are_broken_between_words_and_go_on_below_their_column() {
+        assert_eq!(wrapped("two ticks or more", 9), ["two ticks", "or more"]);
+        assert_eq!(wrapped("ab znode.container.checkIntervalMs c", 4), ["ab", "znode.container.checkIntervalMs", "c"]);
+        assert_eq!((wrapped("a b", usize::MAX), wrapped("", 9)), (vec!["a b".to_owned()], vec![String::new()]));
+        let option = "  \x1b[1m-n\x1b[0m  do not wait";
+        assert_eq!(in_columns(option, 12), "  \x1b[1m-n\x1b[0m  do not\n      wait");
+        assert_eq!(in_columns(option, 17), option);
+        assert_eq!(in_columns("do not wait", 8), "do not\nwait");
+        assert_eq!(in_columns("a \x1b[1mbold word\x1b[0m", 8), "a \x1b[1mbold word\x1b[0m", "as it is");
+    }
 
     #[test]
     fn one_is_not_several() {

@@ -467,6 +467,10 @@ fn help_man_page_and_completions_come_without_a_server() {
     for part in ["123", "124", "125", "126", "127", "ZKLOCK_TOKEN", "Examples:"] {
         assert!(help.contains(part), "{part}");
     }
+    for command in ["", "run", "ls", "wait", "tree", "top", "revoke", "break", "doctor", "completions", "man"] {
+        let help = output(&[&["--help"][..], &[command][..usize::from(!command.is_empty())]].concat());
+        assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
+    }
     assert!(output(&["man"]).contains(".TH zklock"));
     assert!(output(&["completions", "bash"]).contains("_zklock"));
 }
