@@ -2,7 +2,10 @@
 
 use std::{fs, path::Path};
 
-use plotters::prelude::*;
+use plotters::{
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
 
 use crate::{
     peer::Kind,
@@ -48,14 +51,14 @@ fn color(side: Kind) -> RGBColor {
     }
 }
 
-/// One place for each number of waiters; microseconds go by their logarithm.
+/// Waiters and microseconds go by their logarithms.
 fn lines(title: &str, rows: &[&Row], file: &Path) -> Outcome<()> {
     let root = SVGBackend::new(file, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let mut numbers: Vec<usize> = rows.iter().map(|row| row.n).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    let place = |n: usize| numbers.iter().position(|other| *other == n).unwrap_or_default();
+    let [first, .., last] = numbers.iter().map(|n| *n as f64).collect::<Vec<_>>()[..] else { return Ok(()) };
     let medians = || rows.iter().map(|row| row.median_us);
     let (low, high) = (medians().fold(f64::INFINITY, f64::min), medians().fold(1.0, f64::max));
     let base = if high / low < 20.0 { 2.0 } else { 10.0 };
@@ -65,36 +68,44 @@ fn lines(title: &str, rows: &[&Row], file: &Path) -> Outcome<()> {
         .x_label_area_size(42)
         .y_label_area_size(64)
         // The names of the sides stand in the room above.
-        .build_cartesian_2d(0..numbers.len() - 1, (low / 1.3..high * 2.2).log_scale().base(base))?;
+        .build_cartesian_2d(
+            (first..last).log_scale().with_key_points(numbers.iter().map(|n| *n as f64).collect()),
+            (low / 1.3..high * 2.2).log_scale().base(base),
+        )?;
     chart
         .configure_mesh()
         .x_desc("waiters")
         .y_desc("microseconds per hand-over, median (logarithmic)")
         .x_labels(numbers.len())
-        .x_label_formatter(&|place| numbers.get(*place).map(usize::to_string).unwrap_or_default())
+        .x_label_formatter(&|n| format!("{n:.0}"))
         .y_label_formatter(&|y| format!("{y:.0}"))
         .light_line_style(WHITE)
         .draw()?;
     for side in Kind::ALL {
-        let points: Vec<(usize, f64)> =
-            rows.iter().filter(|row| row.side == side).map(|row| (place(row.n), row.median_us)).collect();
+        let points: Vec<(f64, f64)> =
+            rows.iter().filter(|row| row.side == side).map(|row| (row.n as f64, row.median_us)).collect();
         if points.is_empty() {
             continue;
         }
         let style = color(side).stroke_width(2);
-        // A side is known by its mark as well as by its colour.
-        let (at, filled, hollow) = (points.iter().copied(), color(side).filled(), color(side).stroke_width(2));
+        // A side is known by its mark as well as by its colour, in the picture and in the list of names.
+        let (filled, hollow) = (color(side).filled(), color(side).stroke_width(2));
+        macro_rules! marked {
+            ($mark:expr) => {{
+                let mark = $mark;
+                chart.draw_series(points.iter().map(|at| EmptyElement::at(*at) + mark((0, 0))))?;
+                chart.draw_series(LineSeries::new(points.iter().copied(), style))?.label(side.name()).legend(
+                    move |at| EmptyElement::at(at) + PathElement::new(vec![(0, 0), (18, 0)], style) + mark((9, 0)),
+                );
+            }};
+        }
         match side {
-            Kind::CuratorLocks => chart.draw_series(at.map(|at| Circle::new(at, 5, filled)))?,
-            Kind::Curator => chart.draw_series(at.map(|at| TriangleMarker::new(at, 7, filled)))?,
-            Kind::Kazoo => chart.draw_series(at.map(|at| Cross::new(at, 5, hollow)))?,
-            Kind::ZooKeeperCrate => chart.draw_series(at.map(|at| Circle::new(at, 5, hollow)))?,
-            _ => chart.draw_series(at.map(|at| Circle::new(at, 2, filled)))?,
-        };
-        chart
-            .draw_series(LineSeries::new(points, style))?
-            .label(side.name())
-            .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 18, y)], style));
+            Kind::CuratorLocks => marked!(move |at| Circle::new(at, 5, filled)),
+            Kind::Curator => marked!(move |at| TriangleMarker::new(at, 7, filled)),
+            Kind::Kazoo => marked!(move |at| Cross::new(at, 5, hollow)),
+            Kind::ZooKeeperCrate => marked!(move |at| Circle::new(at, 5, hollow)),
+            _ => marked!(move |at| Circle::new(at, 2, filled)),
+        }
     }
     chart
         .configure_series_labels()
@@ -108,7 +119,7 @@ fn lines(title: &str, rows: &[&Row], file: &Path) -> Outcome<()> {
     for_dark_pages(file)
 }
 
-/// The medians set the scale. The 99th percentile is a line above the bar, with its number; it may end beyond the picture.
+/// The medians set the scale. The 99th percentile is a line above the bar, which may end beyond the picture, and a number below.
 fn bars(title: &str, rows: &[&Row], file: &Path) -> Outcome<()> {
     let root = SVGBackend::new(file, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
@@ -129,18 +140,21 @@ fn bars(title: &str, rows: &[&Row], file: &Path) -> Outcome<()> {
         .light_line_style(WHITE)
         .draw()?;
     for (index, row) in rows.iter().enumerate() {
-        let (left, aside, right) = (index as f64 + 0.2, index as f64 + 0.77, index as f64 + 0.8);
+        let (left, middle, aside, right) =
+            (index as f64 + 0.2, index as f64 + 0.5, index as f64 + 0.77, index as f64 + 0.8);
         let bar = Rectangle::new([(left, 0.0), (right, row.median_us)], color(row.side).filled());
         chart.draw_series([bar])?;
-        let end = row.p99_us.min(top * 0.94);
-        let whisker = [(aside, row.median_us), (aside, end)];
-        chart.draw_series(LineSeries::new(whisker, color(row.side).stroke_width(1)))?;
-        let text = |text: String, (x, y): (f64, f64)| Text::new(text, (x, y), ("sans-serif", 13));
-        let beyond = if row.p99_us > end { " (beyond)" } else { "" };
+        let whisker = [(aside, row.median_us), (aside, row.p99_us.min(top))];
+        chart.draw_series(LineSeries::new(whisker, color(row.side).stroke_width(2)))?;
+        // Below the scale are only pixels: the mesh ends there.
+        let text = |text: String, value: f64, pixels: i32| {
+            let style = TextStyle::from(("sans-serif", 14).into_font()).pos(Pos::new(HPos::Center, VPos::Center));
+            EmptyElement::at((middle, value)) + Text::new(text, (0, pixels), style)
+        };
         chart.draw_series([
-            text(format!("99 %: {:.0}{beyond}", row.p99_us), (left, end + top * 0.045)),
-            text(row.side.name().to_owned(), (left, -top * 0.02)),
-            text(format!("{:.0}", row.median_us), (left, row.median_us + top * 0.04)),
+            text(format!("{:.0}", row.median_us), row.median_us, -10),
+            text(row.side.name().to_owned(), 0.0, 14),
+            text(format!("99 %: {:.0}", row.p99_us), 0.0, 32),
         ])?;
     }
     root.present()?;
