@@ -24,8 +24,9 @@ use crate::{base::channel::Receiver, error::LostReason};
 pub enum HoldState {
     /// The servers cannot have granted the lock to anybody else.
     Held,
-    /// The lock may be another's: the client has not heard from the servers for too long, or the znode is gone and the
-    /// servers have yet to say why. The hold can become `Held` again.
+    /// The lock may be another's: [`valid_until`](crate::Hold::valid_until) has passed without a heartbeat that proves the
+    /// session, or the znode is gone and the servers have yet to say why. So it is also after each reconnect until the
+    /// server has confirmed the znode, although `valid_until` lies ahead. The hold can become `Held` again.
     InDoubt,
     /// The lock is gone, for this reason. It stays so, also after a release.
     Lost(LostReason),
