@@ -71,7 +71,7 @@ pub enum LostReason {
 /// assert!(error.is_no_node() && !error.is_node_exists() && !error.is_retryable());
 /// assert_eq!(error.code(), Some(ErrorCode::NoNode));
 ///
-/// let mutex = InterProcessMutex::new(client, "/locks/order-42")?;
+/// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?;
 /// assert!(matches!(mutex.release(), Err(Error::NotOwner { .. })));
 /// # Ok(()) });
 /// ```

@@ -192,7 +192,7 @@ impl InterProcessMutex {
     /// ```
     /// # curator_locks::docs::example(|client| {
     /// # use curator_locks::{Error, InterProcessMutex};
-    /// let mutex = InterProcessMutex::new(client, "/locks/order-42")?.non_reentrant();
+    /// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?.non_reentrant();
     /// mutex.run(|_| {
     ///     assert!(matches!(mutex.acquire(), Err(Error::WouldDeadlock { .. })));
     ///     assert!(matches!(mutex.try_lock(), Ok(None)));

@@ -42,7 +42,7 @@ use crate::error::Error;
 /// # curator_locks::docs::example(|client| {
 /// use curator_locks::{CuratorFramework, InterProcessReadWriteLock};
 ///
-/// let lock = InterProcessReadWriteLock::new(client, "/locks/catalogue")?;
+/// let lock = InterProcessReadWriteLock::new(&client, "/locks/catalogue")?;
 /// lock.read_lock().acquire()?; // beside other readers
 /// lock.read_lock().release()?;
 ///

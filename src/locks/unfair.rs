@@ -53,7 +53,7 @@ const NAME: &str = "lock";
 /// ```
 /// # curator_locks::docs::example(|client| {
 /// # use curator_locks::InterProcessUnfairMutex;
-/// let nightly_report = InterProcessUnfairMutex::new(client, "/jobs/nightly-report")?;
+/// let nightly_report = InterProcessUnfairMutex::new(&client, "/jobs/nightly-report")?;
 /// if let Some(held) = nightly_report.try_lock()? {
 ///     // ... this machine makes the report ...
 ///     held.release()?;

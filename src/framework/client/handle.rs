@@ -212,7 +212,7 @@ impl CuratorFramework {
     ///     tell.send(format!("{message}: {error}")).unwrap_or_default()
     /// });
     /// # client.create().with_mode(curator_locks::CreateMode::Ephemeral).for_path("/ephemeral")?;
-    /// let latch = LeaderLatch::new(client, "/ephemeral/below")?; // a path at which nobody may create
+    /// let latch = LeaderLatch::new(&client, "/ephemeral/below")?; // a path at which nobody may create
     /// latch.start()?;
     /// println!("{}", told.recv()?); // although nobody awaits the latch
     /// client.remove_unhandled_error_listener(id);

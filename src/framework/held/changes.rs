@@ -54,7 +54,7 @@ impl fmt::Display for HoldState {
 /// # curator_locks::docs::example(|client| {
 /// use curator_locks::{HoldState, InterProcessMutex, StateChanges};
 ///
-/// let held = InterProcessMutex::new(client, "/locks/order-42")?.lock()?;
+/// let held = InterProcessMutex::new(&client, "/locks/order-42")?.lock()?;
 /// let changes: StateChanges = held.state_changes();
 /// held.release()?;
 /// assert_eq!(changes.iter().last(), Some(HoldState::Released)); // and then the channel ends
@@ -88,7 +88,7 @@ impl fmt::Debug for StateChanges {
 /// use std::time::Duration;
 /// use curator_locks::{DeadlineEvent, InterProcessMutex};
 ///
-/// let mutex = InterProcessMutex::new(client, "/locks/order-42")?;
+/// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?;
 /// let held = mutex.lock()?;
 /// // No session lasts for an hour without a heartbeat, so this margin is reached at once.
 /// let deadline = held.deadline(Duration::from_secs(3600));

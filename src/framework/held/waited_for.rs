@@ -12,7 +12,7 @@ use crate::base::{paths::name_of, text::legible};
 /// use std::thread;
 /// use curator_locks::{InterProcessMutex, WaitedFor};
 ///
-/// let mutex = InterProcessMutex::new(client, "/locks/order-42")?.with_lock_data("host-17");
+/// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?.with_lock_data("host-17");
 /// let held = mutex.lock()?;
 /// assert_eq!(held.waited_for(), None); // nobody was in front
 /// thread::scope(|scope| {
@@ -24,7 +24,7 @@ use crate::base::{paths::name_of, text::legible};
 ///         }
 ///         Ok::<Option<WaitedFor>, curator_locks::Error>(held.waited_for().cloned())
 ///     });
-///     # while curator_locks::LockQueue::inspect(client, "/locks/order-42")?.waiters().count() == 0 {}
+///     # while curator_locks::LockQueue::inspect(&client, "/locks/order-42")?.waiters().count() == 0 {}
 ///     let path = held.path().to_owned();
 ///     held.release()?;
 ///     let waited = waits.join().expect("no panic")?;

@@ -413,7 +413,7 @@ macro_rules! listening_methods {
             /// # curator_locks::docs::example(|client| {
             /// # use std::time::Duration;
             /// # use curator_locks::InterProcessMutex;
-            /// let mutex = InterProcessMutex::new(client, "/locks/account")?
+            /// let mutex = InterProcessMutex::new(&client, "/locks/account")?
             ///     .with_lock_data("host-7")
             ///     .with_unclean_deaths(Duration::from_secs(5));
             /// let held = mutex.lock()?;
@@ -439,7 +439,7 @@ macro_rules! listening_methods {
             /// ```
             /// # curator_locks::docs::example(|client| {
             /// # use curator_locks::InterProcessMutex;
-            /// let mutex = InterProcessMutex::new(client, "/locks/order-42")?.with_metrics_name("orders");
+            /// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?.with_metrics_name("orders");
             /// mutex.run(|_| println!("seen as lock=\"orders\""))?;
             /// # Ok(()) });
             /// ```

@@ -26,7 +26,7 @@ use crate::{
 /// ```
 /// # curator_locks::docs::example(|client| {
 /// # use curator_locks::{InterProcessSemaphoreV2, Revoker};
-/// let downloads = InterProcessSemaphoreV2::new(client, "/downloads", 3)?;
+/// let downloads = InterProcessSemaphoreV2::new(&client, "/downloads", 3)?;
 /// downloads.on_revocation(|request| {
 ///     println!("{request}"); // the operator asks for the lock (maintenance at noon)
 ///     request.release();
@@ -34,7 +34,7 @@ use crate::{
 /// let lease = downloads.acquire()?;
 ///
 /// // Elsewhere:
-/// Revoker::request(client, lease.path(), "the operator", "maintenance at noon")?;
+/// Revoker::request(&client, lease.path(), "the operator", "maintenance at noon")?;
 /// # Ok(()) });
 /// ```
 #[derive(Debug)]
@@ -203,7 +203,7 @@ pub trait Revocable<T> {
 /// # mutex.acquire()?;
 /// # let mutex = &mutex;
 /// if let Some(holder) = mutex.participant_nodes()?.first() {
-///     Revoker::attempt_revoke(client, holder)?;
+///     Revoker::attempt_revoke(&client, holder)?;
 /// }
 /// # Ok(()) });
 /// ```

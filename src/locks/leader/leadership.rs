@@ -217,7 +217,7 @@ impl Leadership {
     ///     fn not_leader(&self) {}
     /// }
     ///
-    /// let latch = LeaderLatch::new(client, "/scheduler")?;
+    /// let latch = LeaderLatch::new(&client, "/scheduler")?;
     /// latch.add_listener(Starts);
     /// latch.start()?;
     /// while latch.state() != LeaderState::Closed { std::thread::yield_now() }

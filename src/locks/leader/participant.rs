@@ -14,7 +14,7 @@ use crate::{
 /// # curator_locks::docs::example(|client| {
 /// use curator_locks::{LeaderLatch, Participant};
 ///
-/// let latch = LeaderLatch::new(client, "/scheduler")?.with_id("host-17");
+/// let latch = LeaderLatch::new(&client, "/scheduler")?.with_id("host-17");
 /// latch.start()?;
 /// latch.await_leadership()?;
 /// let leader: Participant = latch.leader()?.ok_or("nobody leads")?;

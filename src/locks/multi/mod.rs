@@ -74,7 +74,7 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 /// # curator_locks::docs::example(|client| {
 /// # use std::time::Duration;
 /// # use curator_locks::InterProcessMultiLock;
-/// let both = InterProcessMultiLock::new(client, ["/accounts/17", "/accounts/4"])?;
+/// let both = InterProcessMultiLock::new(&client, ["/accounts/17", "/accounts/4"])?;
 /// if both.acquire_timeout(Duration::from_secs(5))? {
 ///     both.release()?;
 /// } else if let Some(path) = both.timed_out_at() {

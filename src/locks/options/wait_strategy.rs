@@ -25,7 +25,7 @@ use std::time::Duration;
 /// # curator_locks::docs::example(|client| {
 /// use curator_locks::{CuratorFramework, InterProcessMutex, WaitStrategy};
 ///
-/// let mutex = InterProcessMutex::new(client, "/locks/order-42")?.with_wait_strategy(WaitStrategy::WatchParent);
+/// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?.with_wait_strategy(WaitStrategy::WatchParent);
 /// mutex.acquire()?;
 /// mutex.release()?;
 /// # Ok(()) });

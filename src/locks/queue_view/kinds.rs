@@ -8,10 +8,10 @@ use std::fmt;
 /// # curator_locks::docs::example(|client| {
 /// use curator_locks::{InterProcessMutex, LockKind, LockQueue};
 ///
-/// assert_eq!(LockQueue::inspect(client, "/locks/order-42")?.kind, LockKind::Unused);
-/// let mutex = InterProcessMutex::new(client, "/locks/order-42")?;
+/// assert_eq!(LockQueue::inspect(&client, "/locks/order-42")?.kind, LockKind::Unused);
+/// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?;
 /// let held = mutex.lock()?;
-/// assert_eq!(LockQueue::inspect(client, "/locks/order-42")?.kind, LockKind::Mutex);
+/// assert_eq!(LockQueue::inspect(&client, "/locks/order-42")?.kind, LockKind::Mutex);
 /// held.release()?;
 /// # Ok(()) });
 /// ```
@@ -97,7 +97,7 @@ impl fmt::Display for EntryState {
 ///
 /// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?.with_caching(Caching::new());
 /// let state = |client: &CuratorFramework| -> Result<EntryState> {
-///     Ok(LockQueue::inspect(client, "/locks/order-42")?.entries[0].state)
+///     Ok(LockQueue::inspect(&client, "/locks/order-42")?.entries[0].state)
 /// };
 /// let held = mutex.lock()?;
 /// assert_eq!(state(&client)?, EntryState::Cached(TenureState::Held(1)));
@@ -136,9 +136,9 @@ impl fmt::Display for TenureState {
 /// # curator_locks::docs::example(|client| {
 /// use curator_locks::{EntryMode, InterProcessReadWriteLock, LockQueue};
 ///
-/// let lock = InterProcessReadWriteLock::new(client, "/locks/catalogue")?;
+/// let lock = InterProcessReadWriteLock::new(&client, "/locks/catalogue")?;
 /// let held = lock.read_lock().lock()?;
-/// assert_eq!(LockQueue::inspect(client, "/locks/catalogue")?.entries[0].mode, EntryMode::Read);
+/// assert_eq!(LockQueue::inspect(&client, "/locks/catalogue")?.entries[0].mode, EntryMode::Read);
 /// held.release()?;
 /// # Ok(()) });
 /// ```
@@ -172,9 +172,9 @@ impl fmt::Display for EntryMode {
 /// # curator_locks::docs::example(|client| {
 /// use curator_locks::{InterProcessUnfairMutex, LockQueue, NameStyle};
 ///
-/// let mutex = InterProcessUnfairMutex::new(client, "/jobs/nightly")?;
+/// let mutex = InterProcessUnfairMutex::new(&client, "/jobs/nightly")?;
 /// let held = mutex.lock()?;
-/// assert_eq!(LockQueue::inspect(client, "/jobs/nightly")?.entries[0].names, NameStyle::Unfair);
+/// assert_eq!(LockQueue::inspect(&client, "/jobs/nightly")?.entries[0].names, NameStyle::Unfair);
 /// held.release()?;
 /// # Ok(()) });
 /// ```

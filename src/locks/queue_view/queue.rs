@@ -96,9 +96,9 @@ pub struct LockQueue {
 /// # curator_locks::docs::example(|client| {
 /// use curator_locks::{EntryMode, InterProcessMutex, LockQueue, NameStyle, QueueEntry};
 ///
-/// let mutex = InterProcessMutex::new(client, "/locks/order-42")?.with_lock_data("host-17");
+/// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?.with_lock_data("host-17");
 /// let held = mutex.lock()?;
-/// let queue = LockQueue::inspect(client, "/locks/order-42")?;
+/// let queue = LockQueue::inspect(&client, "/locks/order-42")?;
 /// assert!(queue.is_held() && queue.shows_waiters() && queue.waiters().count() == 0);
 /// let holder: &QueueEntry = queue.holders().next().ok_or("nobody holds it")?;
 /// assert!(holder.holds());

@@ -39,7 +39,7 @@ use crate::error::Error;
 /// ```
 /// # curator_locks::docs::example(|client| {
 /// # use curator_locks::InterProcessSemaphoreMutex;
-/// let mutex = InterProcessSemaphoreMutex::new(client, "/locks/report")?;
+/// let mutex = InterProcessSemaphoreMutex::new(&client, "/locks/report")?;
 /// mutex.acquire()?;
 /// std::thread::scope(|scope| scope.spawn(|| mutex.release()).join()).expect("no panic")?;
 ///

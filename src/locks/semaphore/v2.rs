@@ -65,7 +65,7 @@ use crate::{
 /// # curator_locks::docs::example(|client| {
 /// # use std::time::Duration;
 /// # use curator_locks::InterProcessSemaphoreV2;
-/// let semaphore = InterProcessSemaphoreV2::new(client, "/downloads", 3)?;
+/// let semaphore = InterProcessSemaphoreV2::new(&client, "/downloads", 3)?;
 /// let lease = semaphore.acquire()?;
 /// if let Some(more) = semaphore.acquire_many_timeout(2, Duration::from_secs(5))? {
 ///     semaphore.return_all(more)?;

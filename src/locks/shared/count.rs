@@ -188,7 +188,7 @@ impl fmt::Debug for SharedCount {
 /// }
 ///
 /// let limit = Arc::new(Configured::default());
-/// let semaphore = InterProcessSemaphoreV2::with_shared_count(client, "/downloads", &limit)?;
+/// let semaphore = InterProcessSemaphoreV2::with_shared_count(&client, "/downloads", &limit)?;
 /// let raised = limit.clone();
 /// let other = std::thread::spawn(move || raised.set(1));
 /// semaphore.acquire()?.close()?; // waits until there is a lease

@@ -27,7 +27,7 @@ use crate::{
 /// # client.create().for_path("/account")?;
 /// # let held = curator_locks::InterProcessMutex::new(client, "/example")?.lock()?;
 /// # let token = held.fencing_token();
-/// let fence = ZooKeeperFencingChecker::new(client, "/fences/account")?;
+/// let fence = ZooKeeperFencingChecker::new(&client, "/fences/account")?;
 /// fence.check(token)?;
 /// // Or in the moment in which the data is written:
 /// fence.guard_transaction(token, client.transaction())?.set_data().for_path_and_data("/account", "80").commit()?;
