@@ -45,7 +45,10 @@ impl fmt::Display for HoldState {
     }
 }
 
-/// The changes of a hold's state: a [`Receiver`], also in `select!`.
+/// The changes of a hold's state: a `crossbeam_channel::Receiver`, also in `select!`.
+///
+/// For `select!` add `crossbeam-channel = "0.5"`, the version that this crate uses; `recv`, `recv_timeout` and `iter` need no
+/// dependency.
 ///
 /// [`Lost`](HoldState::Lost) or [`Released`](HoldState::Released) is the last message; then the channel ends. Clones share
 /// the messages, as those of a receiver do. Dropping the last one ends the subscription.

@@ -11,7 +11,10 @@ use crate::{
     locks::holds::hold::Hold,
 };
 
-/// Tells a holder to stop some time before its lock may be gone: a [`Receiver`], also in `select!`.
+/// Tells a holder to stop some time before its lock may be gone: a `crossbeam_channel::Receiver`, also in `select!`.
+///
+/// For `select!` add `crossbeam-channel = "0.5"`, the version that this crate uses; `recv`, `recv_timeout` and `iter` need no
+/// dependency.
 ///
 /// It tells [`Near`](DeadlineEvent::Near) when [`valid_until`](Hold::valid_until) is no more than the margin away, and in
 /// any case when the hold is in doubt or lost; and [`Recovered`](DeadlineEvent::Recovered) when a heartbeat has moved that
@@ -25,7 +28,7 @@ use crate::{
 /// # How to choose the session timeout
 /// A session with the timeout T, whose requests take r there and back, is valid for 0.67 T - 2 r right after a heartbeat
 /// and for 0.40 T - 3 r right before the next one, as long as r stays below T / 12 and both machines keep up; above
-/// that, for 0.65 T - 2 r up to r = 0.3 T. So:
+/// that, for 0.65 T - 2 r up to r = 0.3 T. With T = 3 s on a local server these are 2 s and 1.2 s. So:
 ///
 /// | the job | ask for | T |
 /// |---|---|---|
@@ -33,10 +36,9 @@ use crate::{
 /// | takes L and cannot be stopped | [`min_validity(L)`](crate::AcquireOptions::min_validity) | at least 2 L |
 /// | both: takes L, and can stop within m | `min_validity(m)` and `deadline(m)` | at least 3 m |
 ///
-/// With T = 3 s on a local server these are 2 s and 1.2 s. A holder whose servers are gone keeps at least the time it
-/// had, and is told a margin before that ends; nobody else can be granted the lock earlier, unless its znode is
-/// deleted. In that case the holder is told at once, and only a [fencing token](Hold::fencing_token) or a [guarded
-/// transaction](Hold::guard_transaction) helps.
+/// A holder whose servers are gone keeps at least the time it had, and is told a margin before that ends; nobody else can
+/// be granted the lock earlier, unless its znode is deleted. In that case the holder is told at once, and only a [fencing
+/// token](Hold::fencing_token) or a [guarded transaction](Hold::guard_transaction) helps.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {

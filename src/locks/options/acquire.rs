@@ -139,9 +139,11 @@ impl AcquireOptions {
     }
 
     /// Keeps the lock from others for at least this long from the acquire on, even if it is given back earlier: for a job
-    /// that runs once on one machine of many, where it may be over before the clock of another one says that it is
-    /// time. The release returns at once, and the client deletes the znode later. It goes earlier with the client, and
-    /// with the session. A multi lock's locks count it from the moment at which all of them are held. Defaults to zero. Not
+    /// that runs once on one machine of many, where a machine whose clock is late would otherwise find the lock free again.
+    ///
+    /// The release returns at once, and the client deletes the znode later. So the process and its client have to live that
+    /// long: a process of cron's that closes or drops its client after the release frees the lock at once. A session that ends
+    /// frees it, too. A multi lock's locks count the time from the moment at which all of them are held. Defaults to zero. Not
     /// for a lock that is [cached](crate::Caching): [`Error::InvalidArgument`](crate::Error::InvalidArgument).
     ///
     /// ```

@@ -97,7 +97,7 @@ impl fmt::Display for EntryState {
 ///
 /// let mutex = InterProcessMutex::new(&client, "/locks/order-42")?.with_caching(Caching::new());
 /// let state = |client: &CuratorFramework| -> Result<EntryState> {
-///     Ok(LockQueue::inspect(&client, "/locks/order-42")?.entries[0].state)
+///     Ok(LockQueue::inspect(client, "/locks/order-42")?.entries[0].state)
 /// };
 /// let held = mutex.lock()?;
 /// assert_eq!(state(&client)?, EntryState::Cached(TenureState::Held(1)));

@@ -27,13 +27,14 @@ const SHORTEST_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Nothing else changes: each grant is certain at its return, as without caching, and it has a [hold](crate::Hold) and a
 /// [fencing token](crate::FencingToken) of its own. A token then has two parts, and storage has to compare both.
 ///
+/// Before you turn it on, mind these cases:
+///
 /// - If a process may die while the lock is idle: the others wait for the session timeout although no thread was
 ///   inside. [`keep_idle`](Caching::keep_idle) bounds how long that can happen.
 /// - If others only try: [`try_lock`](crate::InterProcessMutex::try_lock) elsewhere finds the lock taken during a
 ///   tenure, also while it is idle, and does not end it.
 /// - If a lock is used once, or by one thread of each process in turn: there a tenure costs two requests more than a
-///   hold.
-///   hold.
+///   hold without caching.
 ///
 /// ```
 /// use std::time::Duration;
