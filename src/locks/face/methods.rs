@@ -430,7 +430,8 @@ macro_rules! listening_methods {
 
             /// Gives the lock a name in the facade `metrics` (feature `metrics`), which then gets
             /// `curator_locks_named_acquire_seconds{lock, outcome}` and `curator_locks_named_hold_seconds{lock, end}` of it
-            /// beside the [totals](crate::docs::operations#numbers). Without the feature nothing changes.
+            /// beside the [totals](crate::docs::operations#numbers). Without the feature nothing changes. The facade is
+            /// `metrics` 0.24: a recorder for another version of it gets nothing.
             ///
             /// Each name is series of its own, for ever: name what is few, such as `orders`, and no lock of a path that
             /// is made of an order's number. Locks may share a name. Install the recorder first. Call this right after
