@@ -41,7 +41,7 @@
 //!
 //! # What is here
 //!
-//! | | |
+//! | for | see |
 //! |---|---|
 //! | the client | [`CuratorFramework`], its [`Builder`] and [`RetryPolicy`]; operations on znodes in [`operations`] |
 //! | locks that belong to a thread | [`InterProcessMutex`], [`InterProcessReadWriteLock`], [`InterProcessUnfairMutex`] |
@@ -64,7 +64,7 @@
 //!
 //! # Chapters
 //!
-//! | | |
+//! | chapter | about |
 //! |---|---|
 //! | [How it works](docs::guide) | how a contender gets the lock, what its holder knows, lost connections, threads, errors |
 //! | [What is guaranteed](docs::guarantees) | each promise, its condition, what breaks it; fencing |

@@ -1,8 +1,8 @@
 //! Real ZooKeeper servers for your own tests: started, stopped, killed and paused at will, and gone afterwards.
 //!
 //! Everything here acts on a client from outside, over the network or through signals, so it tests any client. It needs
-//! a Java runtime and ZooKeeper's jars: those in `ZOOKEEPER_HOME`, else those of Debian's package
-//! (`apt-get install zookeeper`). All traffic stays on 127.0.0.1.
+//! a Java runtime and ZooKeeper's jars: those in `ZOOKEEPER_HOME`, else those of Debian's packages
+//! (`apt-get install libzookeeper-java default-jre-headless`). All traffic stays on 127.0.0.1.
 //!
 //! ```
 //! use curator_locks::testing::TestingServer;

@@ -186,7 +186,7 @@ impl Hold {
         self.held.waited_for()
     }
 
-    /// The path of the lock's own znode.
+    /// The path of the lock's own znode, as the client sees it: without the namespace and the chroot.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path

@@ -169,9 +169,10 @@ impl LeaderLatch {
     /// Blocks until this latch leads, over suspensions and lost sessions. No listener delays the news of a grant; after a
     /// doubt or a loss it goes on when the listeners were told of the end of the last term. Java: `await()`.
     ///
+    /// # Errors
     /// [`Error::NotInUse`] unless it is started, also when it is closed meanwhile; [`Error::ClientClosed`]; the error with
-    /// which the servers refuse its attempt to queue; and [`Error::Uncertain`] where the link is too slow to lead. If another attempt may help, the latch makes it, and
-    /// this may be called again. Otherwise each call ends with this error.
+    /// which the servers refuse its attempt to queue; and [`Error::Uncertain`] where the link is too slow to lead. If another
+    /// attempt may help, the latch makes it, and this may be called again. Otherwise each call ends with this error.
     pub fn await_leadership(&self) -> Result<()> {
         self.await_leadership_with(&AcquireOptions::new()).map(drop)
     }

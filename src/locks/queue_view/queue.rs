@@ -116,7 +116,8 @@ pub struct QueueEntry {
     pub mode: EntryMode,
     /// The library or recipe whose names it uses.
     pub names: NameStyle,
-    /// The path of its znode. For a waiter of a semaphore: the path of its place in the queue.
+    /// The path of its znode, as the client sees it: without the namespace and the chroot. For a waiter of a semaphore: the
+    /// path of its place in the queue.
     pub path: String,
     /// The session it belongs to; 0 if its znode is not ephemeral, so that it stays until somebody deletes it.
     pub session: i64,

@@ -198,9 +198,9 @@ impl FaultProxy {
     }
 
     /// Delivers nothing any more in this direction, without closing anything. Like TCP, which sends again what was not
-    /// acknowledged, [`pass`](Self::pass) then delivers all of it, but for clients that have left before they reached
-    /// the server. New connections come about (the kernel accepts them), but their bytes go nowhere either. A second hole,
-    /// in the other direction, leaves the first one as it is.
+    /// acknowledged, [`pass`](Self::pass) then delivers all of it. New connections come about (the kernel accepts them), but
+    /// their bytes go nowhere either: in a hole to the server a new connection reaches it only with `pass`, and never if its
+    /// client has closed it by then. A second hole, in the other direction, leaves the first one as it is.
     pub fn black_hole(&self, direction: Direction) {
         self.relay.change(|network| {
             let both = network.black_hole.is_some_and(|before| before != direction);
