@@ -149,9 +149,9 @@ impl Lifecycle {
 /// Calls block until the server has answered. While the connection is gone they wait for it, at most the connection
 /// timeout, and then do as the retry policy says. When the session is lost, the client opens a new one by itself.
 ///
-/// Clones are handles of one client, and each lock object has one. Dropping the last handle closes the client in the background and
-/// waits for nothing: if the process ends right after it, the servers may keep the locks until the session timeout.
-/// [`close`](CuratorFramework::close) waits for the server's confirmation.
+/// Clones are handles of one client, and each lock object has one. Dropping the last handle closes the client in the
+/// background and waits for nothing: if the process ends right after it, the servers may keep the locks until the session
+/// timeout. [`close`](CuratorFramework::close) waits for the server's confirmation.
 ///
 /// ```
 /// # #[cfg(feature = "testing")]

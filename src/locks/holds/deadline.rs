@@ -28,7 +28,8 @@ use crate::{
 /// # How to choose the session timeout
 /// A session with the timeout T, whose requests take r there and back, is valid for 0.67 T - 2 r right after a heartbeat
 /// and for 0.40 T - 3 r right before the next one, as long as r stays below T / 12 and both machines keep up; above
-/// that, for 0.65 T - 2 r up to r = 0.3 T. With T = 3 s on a local server these are 2 s and 1.2 s. So:
+/// that, for 0.65 T - 2 r up to r = 0.3 T. With T = 3 s on a local server
+/// the first two are 2 s and 1.2 s. So:
 ///
 /// | the job | ask for | T |
 /// |---|---|---|

@@ -91,8 +91,8 @@ impl Hold {
         clock::on_the_standard_clock(self.held.valid_until())
     }
 
-    /// Whether the lock is held for certain right now. It is not once [`valid_until`](Hold::valid_until) has passed, nor after a
-    /// reconnect until the server has confirmed the znode.
+    /// Whether the lock is held for certain right now. It is not once [`valid_until`](Hold::valid_until) has passed, nor after
+    /// a reconnect until the server has confirmed the znode.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.state() == HoldState::Held
