@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     dialect::Dialect,
-    servers::{connect_string::ConnectString, resolver::KnownAddresses},
+    servers::{connect_string::ConnectString, resolver::KnownServers},
     successor::Successor,
 };
 use crate::{
@@ -205,7 +205,7 @@ pub enum SessionEvent {
 ///
 /// # let config = SessionConfig {
 /// #     hosts: "127.0.0.1:1".parse()?, // nobody answers there
-/// #     addresses: Arc::default(),
+/// #     known: Arc::default(),
 /// #     dialect: None,
 /// #     successor: Arc::default(),
 /// #     session_timeout: Duration::from_secs(60),
@@ -269,7 +269,7 @@ impl fmt::Debug for Submission {
 ///
 /// # let config = SessionConfig {
 /// #     hosts: server.connect_string().parse()?,
-/// #     addresses: Arc::default(),
+/// #     known: Arc::default(),
 /// #     dialect: None,
 /// #     successor: Arc::default(),
 /// #     session_timeout: Duration::from_secs(10),
@@ -422,9 +422,9 @@ impl dyn Session {
 pub struct SessionConfig {
     /// The servers.
     pub hosts: ConnectString,
-    /// The addresses that the servers' names had last, for while the names do not resolve: one for all sessions of a
-    /// client. `Arc::default()` knows none yet.
-    pub addresses: Arc<KnownAddresses>,
+    /// What earlier sessions have learnt of the servers, such as the addresses that their names had last, for while the
+    /// names do not resolve: one for all sessions of a client. `Arc::default()` knows nothing yet.
+    pub known: Arc<KnownServers>,
     /// The kind of server; `None`: a session finds that out.
     pub dialect: Option<Dialect>,
     /// The connection with which the next session begins, if the last one has left one: one for all sessions of a client.

@@ -38,8 +38,8 @@ const CREATE_WITH_STATS: usize = 8;
 pub enum Dialect {
     /// ZooKeeper 3.5 and newer.
     ZooKeeper,
-    /// ZooKeeper 3.4: no containers, no TTL znodes, no `removeWatches`. It tells so only by refusing one of them, once in each
-    /// session, and then ends the connection; the session goes on.
+    /// ZooKeeper 3.4: no containers, no TTL znodes, no `removeWatches`. It tells so only by refusing one of them, and then
+    /// ends the connection; the session goes on. A client that has learnt it asks for none of them any more.
     ZooKeeper34,
     /// ClickHouse Keeper before 26.7: no containers, in most versions no `removeWatches`, `setWatches` and `create2`. A
     /// connection that is lost costs the session.

@@ -255,7 +255,7 @@ fn requests_and_replies(password: &[u8]) -> Vec<String> {
     buffer.filled(frame.len());
     let config = SessionConfig {
         hosts: "127.0.0.1:1".parse().unwrap(),
-        addresses: Default::default(),
+        known: Default::default(),
         dialect: Some(curator_locks::Dialect::ZooKeeper),
         successor: Default::default(),
         session_timeout: support::SESSION,

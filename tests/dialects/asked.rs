@@ -11,7 +11,7 @@ use curator_locks::{
     testing::{Dialect, Fault, FaultProxy, RequestMatch, op},
 };
 
-use crate::support::{PATIENCE, builder_at, connect, eventually, logs, namespace, server};
+use crate::support::{PATIENCE, builder_at, connect, eventually, expire, logs, namespace, server};
 
 /// What a lock can do without.
 const QUESTIONABLE: [i32; 8] = [
@@ -90,9 +90,14 @@ fn zookeeper_34_tells_by_refusing_once_and_the_session_goes_on() {
     use_every_kind(&client);
     assert_eq!(client.dialect(), Some(Dialect::ZooKeeper34));
     assert_eq!((client.session_id(), proxy.connections()), (session, 2), "one connection was the price");
-    let refused =
-        proxy.log().iter().filter(|request| request.error.is_some_and(|code| [-6, -5].contains(&code))).count();
+    let refusals =
+        || proxy.log().iter().filter(|request| request.error.is_some_and(|code| [-6, -5].contains(&code))).count();
+    let refused = refusals();
     assert!(refused <= 3, "{refused} refusals");
+    expire(&client);
+    eventually("another session", || client.is_connected() && ![0, session].contains(&client.session_id()));
+    use_every_kind(&client);
+    assert_eq!((client.dialect(), refusals()), (Some(Dialect::ZooKeeper34), refused), "the client knows it");
     client.close();
 }
 

@@ -304,7 +304,7 @@ fn a_retry_policy_that_panics_about_an_error_ends_the_call_of_a_lock_that_is_tol
 fn session_that_panics(server: &str) -> Arc<dyn Session> {
     let config = SessionConfig {
         hosts: server.parse().unwrap(),
-        addresses: Arc::default(),
+        known: Arc::default(),
         dialect: Some(curator_locks::Dialect::ZooKeeper),
         successor: Arc::default(),
         session_timeout: LONG,

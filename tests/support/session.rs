@@ -21,7 +21,7 @@ impl RawSession {
     pub fn open(server: &TestingServer) -> RawSession {
         let config = SessionConfig {
             hosts: server.connect_string().parse().unwrap(),
-            addresses: Arc::default(),
+            known: Arc::default(),
             dialect: Some(curator_locks::Dialect::ZooKeeper),
             successor: Arc::default(),
             session_timeout: Duration::from_secs(20),

@@ -443,7 +443,7 @@ mod tests {
         let (first, observer) = configs.recv_timeout(LONG).unwrap();
         observer(SessionEvent::Expired);
         let (second, _) = configs.recv_timeout(LONG).unwrap();
-        assert!(Arc::ptr_eq(&first.addresses, &second.addresses));
+        assert!(Arc::ptr_eq(&first.known, &second.known));
     }
 
     #[test]

@@ -416,7 +416,7 @@ impl Builder {
         let prefix = Prefix::new(hosts.chroot(), &self.namespace)?;
         let session = SessionConfig {
             hosts,
-            addresses: Arc::default(),
+            known: Arc::default(),
             dialect: self.dialect,
             successor: Arc::default(),
             session_timeout: self.config.session_timeout,

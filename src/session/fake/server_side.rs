@@ -30,7 +30,7 @@ pub(crate) const CHILDREN_CHANGED: i32 = 4;
 pub(crate) fn config() -> SessionConfig {
     SessionConfig {
         hosts: "127.0.0.1:2181".parse().unwrap(),
-        addresses: Arc::default(),
+        known: Arc::default(),
         // The server is not asked what it is.
         dialect: Some(Dialect::ZooKeeper),
         successor: Arc::default(),

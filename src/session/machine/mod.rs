@@ -7,7 +7,7 @@ pub(crate) mod watches;
 use std::{
     collections::VecDeque,
     io,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -763,6 +763,9 @@ impl<C, W: Clone> Machine<C, W> {
         let operation = request.questionable.or_else(|| (request.op == op::REMOVE_WATCHES).then_some(request.op));
         if let (Some(abilities), Some(operation)) = (&mut self.abilities, operation) {
             abilities.refused(operation, code);
+            if abilities.dialect == Dialect::ZooKeeper34 {
+                self.config.known.are_34.store(true, Ordering::Relaxed);
+            }
         }
     }
 
@@ -770,6 +773,7 @@ impl<C, W: Clone> Machine<C, W> {
     fn probed(&mut self, path: &'static str, reply: &Result<Response, ErrorCode>, actions: &mut Vec<Action<C, W>>) {
         let abilities = match (path, reply) {
             (API_VERSION, Ok(_)) => return self.probe(FEATURE_FLAGS),
+            (API_VERSION, Err(_)) if self.config.known.are_34.load(Ordering::Relaxed) => Dialect::ZooKeeper34.into(),
             (API_VERSION, Err(_)) => Dialect::ZooKeeper.into(),
             (_, Ok(Response::Data { data, .. })) => Abilities::by_flags(Some(data)),
             _ => Abilities::by_flags(None),

@@ -63,7 +63,7 @@ impl ReaderThread {
         let config = &self.shared.config;
         let transport = self.shared.transport.clone();
         let resolver =
-            Resolver::new(Arc::new(move |host, port| resolve_all(&*transport, host, port)), config.addresses.clone());
+            Resolver::new(Arc::new(move |host, port| resolve_all(&*transport, host, port)), config.known.clone());
         let hosts = config.hosts.hosts();
         let handshakes = self.shared.transport.handshakes();
         let mut rotation =
@@ -130,7 +130,7 @@ impl ReaderThread {
     }
 
     /// Serves one connection. Returns how long it has lasted; without end if the server has refused an operation by it, as
-    /// ZooKeeper 3.4 does once in each session: it serves, so that the next connection needs no pause.
+    /// ZooKeeper 3.4 does once to each client: it serves, so that the next connection needs no pause.
     fn serve_until_end(&self, reader: Box<dyn ReadHalf>, buffer: FrameBuffer) -> Duration {
         let is_34 = || {
             let abilities = self.shared.state.lock().machine.abilities();

@@ -4,7 +4,7 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
@@ -23,10 +23,15 @@ const LOOK_UP_LIMIT: Duration = Duration::from_secs(1);
 /// Resolves a name to the servers that it stands for: the name and an address of each. May block for long.
 pub(crate) type Resolve = Arc<dyn Fn(&str, u16) -> io::Result<Vec<(String, SocketAddr)>> + Send + Sync>;
 
-/// The addresses that the servers' names had when they last resolved. A client gives them to each of its sessions, because
-/// a session that begins while the name service is down has no other way to the servers.
+/// What the sessions of a client have learnt of its servers, for those that follow.
 #[derive(Debug, Default)]
-pub struct KnownAddresses(Mutex<HashMap<(String, u16), Known>>);
+pub struct KnownServers {
+    /// The addresses that their names had when they last resolved: a session that begins while the name service is down has
+    /// no other way to the servers.
+    addresses: Mutex<HashMap<(String, u16), Known>>,
+    /// They are of ZooKeeper 3.4, which tells so only by ending a connection.
+    pub(crate) are_34: AtomicBool,
+}
 
 #[derive(Debug)]
 struct Known {
@@ -35,22 +40,22 @@ struct Known {
     addresses: Vec<(String, SocketAddr)>,
 }
 
-impl KnownAddresses {
+impl KnownServers {
     fn of(&self, host: &(String, u16)) -> Vec<(String, SocketAddr)> {
-        self.0.lock().get(host).map(|known| known.addresses.clone()).unwrap_or_default()
+        self.addresses.lock().get(host).map(|known| known.addresses.clone()).unwrap_or_default()
     }
 
     /// Remembers an answer, unless a look-up that began later has answered: a session that was given up may still wait
     /// for one that it began before the current session.
     fn learn(&self, host: &(String, u16), asked: Instant, addresses: &[(String, SocketAddr)]) {
-        let mut known = self.0.lock();
+        let mut known = self.addresses.lock();
         if known.get(host).is_none_or(|known| known.asked <= asked) {
             known.insert(host.clone(), Known { asked, addresses: addresses.to_vec() });
         }
     }
 
     fn retain(&self, hosts: &[(String, u16)]) {
-        self.0.lock().retain(|host, _| hosts.contains(host));
+        self.addresses.lock().retain(|host, _| hosts.contains(host));
     }
 }
 
@@ -60,7 +65,7 @@ pub(crate) struct Resolver {
     /// One for each name at most, on a thread of its own.
     under_way: HashMap<(String, u16), LookUp>,
     /// For names that do not resolve now.
-    known: Arc<KnownAddresses>,
+    known: Arc<KnownServers>,
 }
 
 struct LookUp {
@@ -69,7 +74,7 @@ struct LookUp {
 }
 
 impl Resolver {
-    pub(crate) fn new(resolve: Resolve, known: Arc<KnownAddresses>) -> Resolver {
+    pub(crate) fn new(resolve: Resolve, known: Arc<KnownServers>) -> Resolver {
         Resolver { resolve, under_way: HashMap::default(), known }
     }
 
@@ -247,7 +252,7 @@ mod tests {
         }
         assert_eq!(found(&mut resolver, &hosts), ["zk=127.0.0.2:7"]);
         resolver.retain(&[]);
-        assert!(resolver.known.0.lock().is_empty());
+        assert!(resolver.known.addresses.lock().is_empty());
     }
 
     #[test]
@@ -267,7 +272,7 @@ mod tests {
 
     #[test]
     fn an_answer_to_an_older_question_replaces_no_newer_one() {
-        let (known, hosts) = (KnownAddresses::default(), hosts(&["zk"]));
+        let (known, hosts) = (KnownServers::default(), hosts(&["zk"]));
         let address = |last: u8| vec![("zk".to_owned(), SocketAddr::new([127, 0, 0, last].into(), 7))];
         let (earlier, later) = (clock::now(), clock::now() + Duration::from_secs(1));
         for (asked, answer, expected) in [(earlier, 1, 1), (later, 2, 2), (earlier, 3, 2), (later, 4, 4)] {

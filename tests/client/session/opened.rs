@@ -38,7 +38,7 @@ impl Kind {
     pub(crate) fn begin(self, address: &str, timeout: Duration, credentials: &[(&str, &str)]) -> Opened {
         let config = SessionConfig {
             hosts: address.parse().unwrap(),
-            addresses: Arc::default(),
+            known: Arc::default(),
             dialect: Some(curator_locks::Dialect::ZooKeeper),
             successor: Arc::default(),
             session_timeout: timeout,

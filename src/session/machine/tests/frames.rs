@@ -15,7 +15,7 @@ use crate::{
 fn frame_config() -> SessionConfig {
     SessionConfig {
         hosts: "127.0.0.1:2181".parse().unwrap(),
-        addresses: Default::default(),
+        known: Default::default(),
         dialect: Some(Dialect::ZooKeeper),
         successor: Default::default(),
         session_timeout: Duration::from_secs(12),
