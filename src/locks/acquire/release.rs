@@ -71,12 +71,14 @@ impl LockInternals {
 
     /// Ends the hold in this process.
     fn end(&self, held: &HeldNode) -> Result<()> {
-        let lost = held.released();
+        let mut lost = held.released();
         self.thread_holds.remove(held);
         // If the cache is gone, the znode goes with the last hold by it.
         if !held.has_left_others() {
             log::debug!("{}: {} released", self.base_path(), held.path().name());
-            held.znode().released();
+            // It may have been lost, and told so, since the hold's own end, which runs code of the caller's.
+            let told = held.znode().released();
+            lost = lost.or(told);
             self.client().core.held.remove(held);
         }
         self.forget_mark(held);
@@ -168,11 +170,12 @@ impl LockInternals {
             }
             if held.session().is_ended() {
                 self.delete_left_behind(held);
-                let reason = match error {
-                    Error::ClientClosed => LostReason::ClientClosed,
-                    _ => self.client().core.held.why_over(held.session()),
+                let error = match (self.client().core.held.why_over(held.session()), error) {
+                    // The holder's own doing.
+                    (LostReason::SessionExpired, Error::ClientClosed) => self.lost(LostReason::ClientClosed),
+                    (reason, _) => self.was_lost(held, reason),
                 };
-                return (Err(self.was_lost(held, reason)), None);
+                return (Err(error), None);
             }
             // The retry policy is the caller's code. If it panics the znode needs a clean-up job all the same.
             let refused = match error.is_retryable() && may_retry != Some(false) {

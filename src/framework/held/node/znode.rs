@@ -217,13 +217,14 @@ impl HeldZnode {
         }
     }
 
-    /// Marks the znode as released: from here on its end is the holder's own doing.
-    pub(crate) fn released(&self) {
+    /// Marks the znode as released: from here on its end is the holder's own doing. Returns why it was lost before.
+    pub(crate) fn released(&self) -> Option<LostReason> {
         let mut inner = self.inner.lock();
         if !inner.life.is_released() {
             inner.life = Life::Released(self.lost_in(&inner));
             self.report_in(&mut inner, self.since);
         }
+        self.lost_in(&inner)
     }
 
     /// The holds of the znode that need looks.

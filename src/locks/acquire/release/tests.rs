@@ -1,6 +1,6 @@
 //! What a release makes of each answer, in a session whose answers the test gives.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+#![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::Ordering;
 
@@ -146,8 +146,13 @@ fn a_second_release_ends_with_the_client() {
 
 #[test]
 fn a_session_that_ends_takes_the_znode_along() {
-    let reasons = [LostReason::SessionExpired, LostReason::SuspendedTooLong, LostReason::ClientClosed];
-    for (index, why) in reasons.into_iter().enumerate() {
+    for (why, is_closed) in [
+        (LostReason::SessionExpired, false),
+        (LostReason::SuspendedTooLong, false),
+        // Closed after that.
+        (LostReason::SuspendedTooLong, true),
+        (LostReason::ClientClosed, true),
+    ] {
         let stage = Stage::new();
         let held = stage.held();
         let next = StubSession::new();
@@ -160,14 +165,15 @@ fn a_session_that_ends_takes_the_znode_along() {
             stage.client.core.held.lose_all(Some(&session), why);
             stage.session.ended.store(true, Ordering::Release);
             stage.client.core.set_session(next.clone());
-            let is_closed = why == LostReason::ClientClosed;
             stage.session.answer(Err(if is_closed { SessionError::Closed } else { SessionError::Expired }));
             releasing.join().unwrap()
         });
         assert_eq!(reason(&released), Some(why), "{released:?}");
         let losses = stage.client.metrics().losses;
-        let counted = [losses.session_expired, losses.suspended_too_long, losses.client_closed];
-        assert_eq!((counted[index], counted.iter().sum::<u64>()), (1, 1), "{losses}");
+        let counted = (losses.session_expired, losses.suspended_too_long, losses.client_closed);
+        let is = |reason| u64::from(why == reason);
+        // A client that is closed is its holder's own doing.
+        assert_eq!(counted, (is(LostReason::SessionExpired), is(LostReason::SuspendedTooLong), 0));
         assert!(next.submissions.lock().is_empty());
     }
 }
@@ -200,6 +206,39 @@ fn a_hold_that_was_lost_is_not_deleted_again() {
             assert_eq!(reason(&stage.lock.release(&held).0), Some(LostReason::NodeDeleted));
         }
         assert!(stage.session.submissions.lock().is_empty());
+    }
+}
+
+/// Runs when it is dropped.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+#[test]
+fn a_loss_while_the_hold_is_ended_is_counted_once() {
+    for is_told in [false, true] {
+        let stage = Stage::new();
+        let held = stage.held();
+        let (core, session) = (stage.client.core.clone(), stage.session.clone());
+        // The release drops what the caller has given to the hold.
+        let guard = OnDrop(move || {
+            if is_told {
+                let session: Arc<dyn Session> = session.clone();
+                core.held.lose_all(Some(&session), LostReason::SuspendedTooLong);
+            }
+            session.ended.store(true, Ordering::Release);
+            core.set_session(StubSession::new());
+        });
+        held.limit(None, Some(Duration::from_secs(3600)), move || _ = &guard);
+        let (released, _) = stage.lock.release(&held);
+        let why = if is_told { LostReason::SuspendedTooLong } else { LostReason::SessionExpired };
+        assert_eq!(reason(&released), Some(why));
+        let losses = stage.client.metrics().losses;
+        assert_eq!(losses.session_expired + losses.suspended_too_long, 1, "{losses}");
     }
 }
 
