@@ -111,6 +111,7 @@ pub(super) fn supervise(
         wants_terminal: false,
         status: None,
         has_left: false,
+        was_covered: false,
         was_ended: false,
         has_failed: false,
         is_interrupted: false,
@@ -171,6 +172,8 @@ struct RunningCommand<'a> {
     status: Option<u8>,
     /// Whether what it has started goes on without it.
     has_left: bool,
+    /// Whether a look has seen the command's end under the lock, before word of that end came.
+    was_covered: bool,
     was_ended: bool,
     has_failed: bool,
     is_interrupted: bool,
@@ -193,7 +196,7 @@ impl RunningCommand<'_> {
         };
         if self.status.replace(status).is_none() {
             // What it did last was not covered. Losing the lock from here on is no fault of a command that has ended.
-            self.was_ended |= !is_covered(self.held);
+            self.was_ended |= !self.was_covered && !is_covered(self.held);
             // The terminal's input goes to this program from here on, which passes it on.
             self.terminal.take_back();
             self.wants_terminal = false;
@@ -231,6 +234,7 @@ impl RunningCommand<'_> {
     /// Whether the lock is held, and for how long.
     fn look(&mut self) {
         self.lend();
+        self.was_covered |= has_ended(self.command) && is_covered(self.held);
         let until = valid_until(self.held);
         match until {
             Some(until) => self.watchdog.allow_until(until),
