@@ -88,8 +88,8 @@ the looks follow each other, each look sees one.";
 
 const BREAK_HELP: &str = "\
 Examples, all for one and the same znode:
-  zklock break /jobs/report/_c_16dbd9c9-82c9-41b7-aeed-60d217031502-lock-0000000000
-  zklock break /jobs/report _c_16dbd9c9-82c9-41b7-aeed-60d217031502-lock-0000000000
+  zklock break /report/_c_16dbd9c9-82c9-41b7-aeed-60d217031502-lock-0000000000
+  zklock break /report _c_16dbd9c9-82c9-41b7-aeed-60d217031502-lock-0000000000
   zklock break _c_16dbd9c9-82c9-41b7-aeed-60d217031502-lock-0000000000";
 
 /// Locks of a cluster, on ZooKeeper, for scripts and operators.

@@ -36,7 +36,10 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        Failure::new(error.to_string())
+        Failure::new(match &error {
+            Error::Io { source, .. } => format!("{error}: {source}"),
+            _ => error.to_string(),
+        })
     }
 }
 

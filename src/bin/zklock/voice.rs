@@ -40,7 +40,7 @@ fn begin() -> Option<Sender<Word>> {
 
 /// The library's errors name its methods, and these are the flags by which this program has them. A name that contains
 /// another one comes first.
-const FLAGS: [(&str, &str); 11] = [
+const FLAGS: [(&str, &str); 14] = [
     ("Builder::create_chroot(true)", "--create-chroot"),
     ("Builder::sasl()", "--sasl-user and --kerberos"),
     ("Sasl::digest()", "--sasl-user"),
@@ -50,6 +50,9 @@ const FLAGS: [(&str, &str); 11] = [
     ("keytab()", "--keytab"),
     ("root_certificates_pem()", "--tls-ca"),
     ("client_certificate_pem()", "--tls-cert"),
+    ("invalid root_certificates_pem", "invalid --tls-ca"),
+    ("invalid client_certificate_pem", "invalid --tls-cert"),
+    ("invalid session_timeout", "invalid --session-timeout"),
     ("authorization()", "--auth"),
     ("canonicalize_hostname()", "the servers' names in --connect"),
 ];

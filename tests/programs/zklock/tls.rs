@@ -47,7 +47,7 @@ fn the_command_line_and_a_file_say_whom_to_trust_and_who_one_is() {
         (vec!["--config", &half], "belong together"),
         (vec!["--config", &blind], "whom to trust?"),
         ([&["--tls-ca", &stranger], &own[..], &short[..]].concat(), "certificate"),
-        ([&["--tls-ca", "/no/such/file"], &own[..]].concat(), "/no/such/file"),
+        ([&["--tls-ca", "/no/such/file"], &own[..]].concat(), "/no/such/file: No such file"),
     ] {
         let words = [&["ls"], &options[..], &["/x"]].concat();
         let output = zklock_at(&address, &words).output().unwrap();

@@ -21,7 +21,7 @@ use super::{
     child,
     clock::{self, Limits},
     family::{self, Family},
-    hold::Held,
+    hold::{Held, Locks},
     signals::{NOT_SUSPENDED, Signals, ends},
     terminal::Terminal,
     watchdog::Watchdog,
@@ -52,7 +52,7 @@ pub(super) fn supervise(
     client: &CuratorFramework,
     connect: &str,
     held: &Held,
-    asked: &Receiver<String>,
+    locks: &Locks,
     args: &Run,
     signals: &Signals,
 ) -> Result<Ended> {
@@ -74,7 +74,7 @@ pub(super) fn supervise(
             let _ = sender.send(state);
         });
     }
-    let variables = variables(client, connect, held);
+    let variables = variables(client, connect, &locks.paths, held);
     let of = |name| variables.iter().find(|(variable, _)| *variable == name).map_or("", |(_, value)| value.as_str());
     let (session, node) = (of(family::SESSION), of(family::NODE));
     let mut watchdog = Watchdog::start(timeout, session, node).map_err(cannot("start the watchdog"))?;
@@ -129,7 +129,7 @@ pub(super) fn supervise(
             },
             recv(looks) -> _ => watch.look(),
             recv(changes) -> _ => watch.look(),
-            recv(asked) -> request => if let Ok(request) = request {
+            recv(locks.asked) -> request => if let Ok(request) = request {
                 voice::say(format_args!("{request}: the command gets TERM"));
                 watch.family.signal(Signal::SIGTERM);
             },
@@ -298,23 +298,17 @@ fn is_covered(held: &Held) -> bool {
     valid_until(held).is_some_and(|until| until > clock::now())
 }
 
-fn variables(client: &CuratorFramework, connect: &str, held: &Held) -> [(&'static str, String); 5] {
+fn variables(client: &CuratorFramework, connect: &str, paths: &[String], held: &Held) -> [(&'static str, String); 5] {
     let holds = held.holds();
     let lines =
         |line: fn(&curator_locks::Hold) -> String| holds.iter().map(|hold| line(hold)).collect::<Vec<_>>().join("\n");
     [
         ("ZK_CONNECT", connect.to_owned()),
-        ("ZKLOCK_PATH", lines(|hold| directory_of(hold.path()).to_owned())),
+        ("ZKLOCK_PATH", paths.join("\n")),
         (family::NODE, lines(|hold| hold.path().to_owned())),
         ("ZKLOCK_TOKEN", lines(|hold| hold.fencing_token().to_string())),
         (family::SESSION, format!("{:#x}", client.session_id())),
     ]
-}
-
-/// The lock's path; a semaphore's leases have a directory of their own.
-fn directory_of(node: &str) -> &str {
-    let directory = node.rsplit_once('/').map_or(node, |(directory, _)| directory);
-    directory.strip_suffix("/leases").unwrap_or(directory)
 }
 
 /// Reports the command's end, and each time it is stopped.
