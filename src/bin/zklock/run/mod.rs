@@ -177,7 +177,7 @@ impl Job<'_> {
     /// Runs the command under the locks, and gives them back: at once where it is run again if they were lost.
     fn work(&self, held: Held, is_repeated: bool) -> Result<Ended> {
         let since = Instant::now();
-        let ended = command::supervise(self.client, self.connect, &held, &self.locks, self.args, self.signals);
+        let ended = command::supervise(self.client, self.connect, &held, self.locks, self.args, self.signals);
         if let (Some(at_least), Ok(Ended { is_interrupted: false, was_lost, .. })) = (self.args.at_least, &ended)
             && !(is_repeated && *was_lost)
         {
