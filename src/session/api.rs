@@ -422,7 +422,7 @@ impl dyn Session {
 pub struct SessionConfig {
     /// The servers.
     pub hosts: ConnectString,
-    /// What earlier sessions have learnt of the servers, such as the addresses that their names had last, for while the
+    /// The knowledge of earlier sessions about the servers, such as the addresses that their names had last, for while the
     /// names do not resolve: one for all sessions of a client. `Arc::default()` knows nothing yet.
     pub known: Arc<KnownServers>,
     /// The kind of server; `None`: a session finds that out.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `instruments` | one counter, one gauge, one timer |
 //! | `counters` | all counters of one client, their names, and the numbers as a user reads them |
-//! | `named` | what is told of a lock that has a name |
+//! | `named` | the series of a lock that has a name |
 //! | `spans` | the spans of the feature `tracing` |
 
 pub(crate) mod counters;

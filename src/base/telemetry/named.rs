@@ -1,14 +1,13 @@
-//! What the facade `metrics` is told of locks that have a name there; nothing without the feature.
+//! The series of locks that have a name in the facade `metrics`; there are none without the feature.
 
 use std::time::Duration;
 
 /// The series of one lock, beside the totals of its client. The facade's handles are asked for once, as in `instruments`.
 #[derive(Debug)]
 pub(crate) struct NamedLock {
+    /// How an acquire or a hold ends, and the times of those that ended so.
     #[cfg(feature = "metrics")]
-    acquires: [(&'static str, metrics::Histogram); 5],
-    #[cfg(feature = "metrics")]
-    holds: [(&'static str, metrics::Histogram); 2],
+    series: [(&'static str, metrics::Histogram); 7],
 }
 
 impl NamedLock {
@@ -24,36 +23,20 @@ impl NamedLock {
         let seconds = metrics::Unit::Seconds;
         metrics::describe_histogram!(ACQUIRES, seconds, "Time of a named lock's acquires, by how they ended.");
         metrics::describe_histogram!(HOLDS, seconds, "Time for which a named lock was held, by how that ended.");
-        let series = |name: &'static str, label: &'static str, value: &'static str| {
-            (value, metrics::histogram!(name, "lock" => lock.clone(), label => value))
+        let series = |how| {
+            let (name, label) = if matches!(how, "released" | "lost") { (HOLDS, "end") } else { (ACQUIRES, "outcome") };
+            (how, metrics::histogram!(name, "lock" => lock.clone(), label => how))
         };
-        NamedLock {
-            acquires: ["granted", "cached", "timed_out", "cancelled", "failed"]
-                .map(|outcome| series(ACQUIRES, "outcome", outcome)),
-            holds: ["released", "lost"].map(|end| series(HOLDS, "end", end)),
-        }
+        NamedLock { series: ["granted", "cached", "timed_out", "cancelled", "failed", "released", "lost"].map(series) }
     }
 
+    /// An acquire, or a hold, has ended in this way.
     #[cfg_attr(
         not(feature = "metrics"),
         expect(unused_variables, clippy::unused_self, reason = "what the facade calls it")
     )]
-    pub(crate) fn acquired(&self, outcome: &'static str, took: Duration) {
+    pub(crate) fn ended(&self, how: &'static str, took: Duration) {
         #[cfg(feature = "metrics")]
-        record(&self.acquires, outcome, took);
+        self.series.iter().filter(|(of, _)| *of == how).for_each(|(_, histogram)| histogram.record(took));
     }
-
-    #[cfg_attr(
-        not(feature = "metrics"),
-        expect(unused_variables, clippy::unused_self, reason = "what the facade calls it")
-    )]
-    pub(crate) fn held(&self, end: &'static str, lasted: Duration) {
-        #[cfg(feature = "metrics")]
-        record(&self.holds, end, lasted);
-    }
-}
-
-#[cfg(feature = "metrics")]
-fn record(series: &[(&'static str, metrics::Histogram)], value: &str, time: Duration) {
-    series.iter().filter(|(of, _)| *of == value).for_each(|(_, histogram)| histogram.record(time));
 }

@@ -64,7 +64,7 @@ pub struct LockInternals {
     /// The data of the znodes created from now on.
     data: Mutex<Vec<u8>>,
     pub(in crate::locks) deaths: Option<UncleanDeaths>,
-    /// What the facade `metrics` is told of it by name.
+    /// Its series in the facade `metrics`, if it has a name there.
     pub(in crate::locks) named: Option<Arc<NamedLock>>,
 }
 
@@ -271,7 +271,7 @@ impl LockInternals {
             };
             counter.count();
             if let Some((named, since)) = named {
-                named.acquired(outcome, clock::since(since));
+                named.ended(outcome, clock::since(since));
             }
             outcome
         })

@@ -76,9 +76,9 @@ impl LockInternals {
         // If the cache is gone, the znode goes with the last hold by it.
         if !held.has_left_others() {
             log::debug!("{}: {} released", self.base_path(), held.path().name());
-            // It may have been lost, and told so, since the hold's own end, which runs code of the caller's.
-            let told = held.znode().released();
-            lost = lost.or(told);
+            // The loss may have come, and been counted, since the hold's own end, which runs code of the caller's.
+            let since = held.znode().released();
+            lost = lost.or(since);
             self.client().core.held.remove(held);
         }
         self.forget_mark(held);

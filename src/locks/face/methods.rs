@@ -435,7 +435,7 @@ macro_rules! listening_methods {
             ///
             /// Each name is series of its own, for ever: name what is few, such as `orders`, and no lock of a path that
             /// is made of an order's number. Locks may share a name. Install the recorder first. Call this right after
-            /// `new`: it makes another lock object.
+            /// `new`: it makes another lock object. Does no I/O, and cannot fail.
             ///
             /// ```
             /// # curator_locks::docs::example(|client| {

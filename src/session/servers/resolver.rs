@@ -23,7 +23,7 @@ const LOOK_UP_LIMIT: Duration = Duration::from_secs(1);
 /// Resolves a name to the servers that it stands for: the name and an address of each. May block for long.
 pub(crate) type Resolve = Arc<dyn Fn(&str, u16) -> io::Result<Vec<(String, SocketAddr)>> + Send + Sync>;
 
-/// What the sessions of a client have learnt of its servers, for those that follow.
+/// The knowledge that sessions of a client leave to those that follow, about its servers.
 #[derive(Debug, Default)]
 pub struct KnownServers {
     /// The addresses that their names had when they last resolved: a session that begins while the name service is down has

@@ -42,7 +42,7 @@ struct Contender {
     session: i64,
     /// A semaphore's waiter gets another znode, and so another token, for its lease.
     is_lease: bool,
-    /// Whoever gets an unfair lock has no znode before.
+    /// A contender for an unfair lock has no znode before it is granted.
     is_unfair: bool,
     since_millis: i64,
     name: String,

@@ -275,7 +275,7 @@ impl HeldZnode {
         let lasted = clock::since(self.since);
         counters.holds.record(lasted);
         if let Some(named) = &self.znode.named {
-            named.held(end, lasted);
+            named.ended(end, lasted);
         }
     }
 
