@@ -50,10 +50,7 @@ HUP, INT, QUIT, TERM, USR1, USR2 and CONT go on to the command. `zklock revoke` 
 
 A script that needs the lock from its first line to its last begins with this line, and needs no other one:
   [ \"$ZKLOCK_PATH\" = /jobs/report ] || exec zklock run /jobs/report -- \"$0\" \"$@\"
-For a part of it there is -c. With flock(1) a script can also take a lock on its way, `exec 9>FILE; flock 9`: all that it starts \
-inherits the descriptor, and the kernel frees the lock when the last of them has closed it. No kernel does that for a lock of a \
-cluster, and the servers may give it to somebody else while the script works. A process beside the script could not end in time \
-what the script has started and what has lost its parent since, so no command of zklock leaves a lock behind for a script.
+For a part of it there is -c, or `zklock lock`.
 
 Examples:
   zklock run /jobs/report -- make report
@@ -61,6 +58,37 @@ Examples:
   zklock run --also /accounts/17 /accounts/4 -- ./transfer 4 17 100
   zklock run --retry-lost 3 /jobs/report -- make report  again if it was lost
   zklock run --at-least 1m /cron/nightly -- ./nightly    clocks differ by less";
+
+#[cfg(target_os = "linux")]
+const LOCK_HELP: &str = "\
+Two lines take the lock, and one gives it back:
+  held=$(zklock lock --for $$ /jobs/report) || exit
+  eval \"$held\"
+  make report
+  zklock unlock
+
+Written so, with the variable and `|| exit`, the script ends where the lock is not to be had or zklock is missing. The second \
+line sets the variables that `zklock run` gives to its command, and ZKLOCK_KEEPER, and opens a descriptor (9, or the next lower one that \
+is free). By these the script's processes are known: so it comes before all that needs the lock.
+
+A process in the background holds the lock: until `zklock unlock`, or until the script and all that it has started since \
+have ended. If the servers may be about to give the lock to somebody else, the script and these processes get TERM and KILL as the \
+command of `zklock run` does, and TERM upon `zklock revoke`. As there, what begins a session of its own (setsid) or gets \
+other rights (sudo) is not ended.
+
+`zklock run` is the safer one of the two: its command is bound by the kernel to the process that holds the lock. A script is not. If \
+that process is killed, a second one ends the script, and if both are, or both are stopped for longer than the lock lasts, the script \
+goes on without a lock.
+
+For those who know flock(1): `exec 9>FILE; flock 9` are the first two lines, and `flock -u 9` is the last one. Where the last process \
+that has inherited the descriptor ends, the file's lock ends, and so it is here.
+
+Exit status: 0, the lock is held; 124, it was not to be had (see --conflict-exit-code); 125, zklock itself failed. Where it is \
+not 0, the output is a line that ends the shell that evaluates it.
+
+Examples:
+  held=$(zklock lock --for $$ --nonblock /jobs/report) || exit
+  held=$(zklock lock --for $$ --also /accounts/17 /accounts/4) || exit";
 
 const LS_HELP: &str = "\
 STATE is one of
@@ -173,6 +201,13 @@ pub(crate) enum Command {
     /// Run a command while holding a lock
     #[command(after_help = RUN_HELP)]
     Run(Run),
+    /// Take a lock for the rest of a script, or until `zklock unlock`
+    #[cfg(target_os = "linux")]
+    #[command(after_help = LOCK_HELP)]
+    Lock(Lock),
+    /// Give back what `zklock lock` has taken for this script
+    #[cfg(target_os = "linux")]
+    Unlock(Unlock),
     /// Show who holds a lock and who waits for it
     #[command(after_help = LS_HELP)]
     Ls(Ls),
@@ -229,8 +264,21 @@ pub(crate) struct Kind {
     pub(crate) unfair: bool,
 }
 
+impl Command {
+    /// Whether this process holds a lock meanwhile.
+    pub(crate) fn holds(&self) -> bool {
+        match self {
+            Command::Run(_) => true,
+            #[cfg(target_os = "linux")]
+            Command::Lock(_) => true,
+            _ => false,
+        }
+    }
+}
+
+/// Which locks, and how to wait for them.
 #[derive(Debug, Args)]
-pub(crate) struct Run {
+pub(crate) struct Wanted {
     #[command(flatten)]
     pub(crate) kind: Kind,
     /// Wait at most so long for the lock, a connection included; 0: as --nonblock
@@ -242,6 +290,27 @@ pub(crate) struct Run {
     /// One more lock of the same kind; all or none, in sorted order
     #[arg(long, value_name = "PATH", conflicts_with = "semaphore")]
     pub(crate) also: Vec<String>,
+    /// Take the lock also where one of another kind is used at the same path, which does not exclude this one
+    #[arg(long)]
+    pub(crate) mixed: bool,
+    /// The exit status if the lock was not to be had
+    #[arg(long, short = 'E', value_name = "STATUS", default_value_t = crate::failure::NOT_HAD)]
+    pub(crate) conflict_exit_code: u8,
+    /// What others see in the lock's znode [default: host, process id and name]
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) data: Option<String>,
+    /// No waiting line on the terminal
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    /// The lock's path
+    #[arg(value_name = "PATH")]
+    pub(crate) path: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) wanted: Wanted,
     /// Keep the lock at least so long, also if the command ends earlier
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) at_least: Option<Duration>,
@@ -252,27 +321,31 @@ pub(crate) struct Run {
     /// not after HUP, INT, QUIT or TERM
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "at_most")]
     pub(crate) retry_lost: u32,
-    /// Run also where a lock of another kind is used at the same path, which does not exclude this one
-    #[arg(long)]
-    pub(crate) mixed: bool,
-    /// The exit status if the lock was not to be had
-    #[arg(long, short = 'E', value_name = "STATUS", default_value_t = crate::failure::NOT_HAD)]
-    pub(crate) conflict_exit_code: u8,
-    /// What others see in the lock's znode [default: host, process id and the command's name]
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) data: Option<String>,
-    /// No waiting line on the terminal
-    #[arg(long, short)]
-    pub(crate) quiet: bool,
-    /// The lock's path
-    #[arg(value_name = "PATH")]
-    pub(crate) path: String,
     /// The command, as a line for sh
     #[arg(long, short = 'c', value_name = "LINE", conflicts_with = "command")]
     pub(crate) shell: Option<OsString>,
     /// The command and its arguments; behind `--` where one of its own options would be taken for one of these
     #[arg(trailing_var_arg = true, required_unless_present = "shell", value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// The locks of a script.
+#[cfg(target_os = "linux")]
+#[derive(Debug, Args)]
+pub(crate) struct Lock {
+    /// The script, by its process id, which sh knows as $$: the lock ends with it
+    #[arg(long = "for", value_name = "PID", value_parser = clap::value_parser!(i32).range(2..))]
+    pub(crate) script: i32,
+    #[command(flatten)]
+    pub(crate) wanted: Wanted,
+}
+
+#[cfg(target_os = "linux")]
+#[derive(Debug, Args)]
+pub(crate) struct Unlock {
+    /// The path of the lock; needed only where the script has several locks
+    #[arg(value_name = "PATH")]
+    pub(crate) path: Option<String>,
 }
 
 impl Run {

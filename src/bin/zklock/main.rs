@@ -15,7 +15,7 @@ mod top;
 mod tree;
 mod voice;
 
-use std::{env, io::Write, process::ExitCode};
+use std::{env, ffi::OsString, io::Write, process::ExitCode};
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
 
@@ -25,12 +25,14 @@ use failure::{FAILED, Failure, Result};
 fn main() -> ExitCode {
     // Not for people, and not to be touched by the parser.
     let mut raw = env::args_os().skip(1);
-    match raw.next().as_ref().and_then(|first| first.to_str()) {
+    let parsed = match raw.next().as_ref().and_then(|first| first.to_str()) {
         Some(run::EXEC) => return run::exec(raw),
         Some(run::WATCH) => return run::watch(raw),
-        _ => {}
-    }
-    let cli = match Cli::try_parse() {
+        #[cfg(target_os = "linux")]
+        Some(run::KEEP) => Cli::try_parse_from([OsString::from("zklock")].into_iter().chain(raw)),
+        _ => Cli::try_parse(),
+    };
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
             let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
@@ -60,9 +62,13 @@ fn main() -> ExitCode {
 }
 
 fn obey(cli: &Cli) -> Result<u8> {
-    logger::begin(cli.connection.verbose, matches!(cli.command, Command::Run(_)));
+    logger::begin(cli.connection.verbose, cli.command.holds());
     match &cli.command {
         Command::Run(run) => return run::run(&cli.connection, run),
+        #[cfg(target_os = "linux")]
+        Command::Lock(lock) => return run::lock(&cli.connection, lock),
+        #[cfg(target_os = "linux")]
+        Command::Unlock(unlock) => run::unlock(unlock)?,
         Command::Ls(ls) => return show::ls(&cli.connection, ls),
         Command::Wait(wanted) => return show::wait(&cli.connection, wanted),
         Command::Tree(tree) => tree::tree(&cli.connection, tree)?,

@@ -8,6 +8,8 @@ mod cached;
 mod dialects;
 #[path = "../../interop/history.rs"]
 mod history;
+#[cfg(target_os = "linux")]
+mod lock;
 #[path = "../../interop/login.rs"]
 mod login;
 #[path = "../../interop/peer.rs"]
@@ -31,6 +33,8 @@ mod wrong;
 mod slow {
     mod enemies;
     mod losses;
+    #[cfg(target_os = "linux")]
+    mod scripts;
 }
 
 use std::{

@@ -11,7 +11,7 @@ use std::{
 
 use nix::unistd::{getegid, getpid, getppid};
 
-use super::clock;
+use super::{clock, family};
 use crate::{
     failure::{FAILED, LOST, NOT_EXECUTABLE, NOT_FOUND},
     login::PASSWORD,
@@ -30,6 +30,13 @@ pub(super) fn remove_secrets(command: &mut Command) {
         command.env_remove(SASL_USER);
     }
     command.env_remove(AUTH).env_remove(PASSWORD);
+}
+
+/// Takes away by what the processes of a hold are known.
+pub(super) fn remove_marks(command: &mut Command) {
+    for mark in [family::SESSION, family::NODE, family::KEEPER] {
+        command.env_remove(mark);
+    }
 }
 
 /// This program; by a name under which it is found also if its file was replaced meanwhile.

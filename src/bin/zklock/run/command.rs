@@ -1,13 +1,9 @@
 //! The command, from its start to its end.
 
-use std::{
-    os::unix::process::ExitStatusExt,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{os::unix::process::ExitStatusExt, thread};
 
-use crossbeam_channel::{Receiver, Sender, never, select, tick, unbounded};
-use curator_locks::{CuratorFramework, SelfFence};
+use crossbeam_channel::{Receiver, Sender, never, select, unbounded};
+use curator_locks::CuratorFramework;
 use nix::{
     errno::Errno,
     sys::{
@@ -18,24 +14,18 @@ use nix::{
 };
 
 use super::{
-    child,
-    clock::{self, Limits},
-    family::{self, Family},
-    hold::{Held, Locks},
-    signals::{NOT_SUSPENDED, Signals, ends},
+    Job, child,
+    family::{self, Family, Head},
+    guard::Guard,
+    hold::Held,
+    signals::{NOT_SUSPENDED, ends},
     terminal::Terminal,
-    watchdog::Watchdog,
 };
 use crate::{
     args::Run,
-    failure::{FAILED, Failure, LOST, Result, cannot},
+    failure::{FAILED, LOST, Result, cannot},
     voice,
 };
-
-/// How often it looks whether the heartbeats have moved the end of the lock on, and whether the processes that the
-/// command has left behind have ended.
-const LOOKS: u32 = 40;
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// How a command has ended.
 pub(super) struct Ended {
@@ -48,78 +38,40 @@ pub(super) struct Ended {
 }
 
 /// Runs the command while the lock is held.
-pub(super) fn supervise(
-    client: &CuratorFramework,
-    connect: &str,
-    held: &Held,
-    locks: &Locks,
-    args: &Run,
-    signals: &Signals,
-) -> Result<Ended> {
-    let timeout = client.session_timeout();
-    let limits = Limits::of(timeout);
-    let lost = || Failure { status: LOST, text: "the lock was lost before the command could run".to_owned() };
-    signals.ignore_stops()?;
-    // If the machine has slept while the lock was awaited, only a later heartbeat tells for how long it is held.
-    while valid_until(held).ok_or_else(lost)? <= clock::now() + limits.term {
-        if let Some(signal) = signals.receiver().recv_timeout(timeout / LOOKS).ok().filter(|signal| ends(*signal)) {
-            return Err(Failure::ended_by(signal));
-        }
-    }
-    let (sender, changes) = unbounded();
-    for hold in held.holds() {
-        let sender = sender.clone();
-        // The command may have ended.
-        hold.on_state_change(move |state| {
-            let _ = sender.send(state);
-        });
-    }
+pub(super) fn supervise(job: &Job<'_>, held: &Held, args: &Run) -> Result<Ended> {
+    let Job { client, connect, locks, signals, .. } = job;
     let variables = variables(client, connect, &locks.paths, held);
-    let of = |name| variables.iter().find(|(variable, _)| *variable == name).map_or("", |(_, value)| value.as_str());
-    let (session, node) = (of(family::SESSION), of(family::NODE));
-    let mut watchdog = Watchdog::start(timeout, session, node).map_err(cannot("start the watchdog"))?;
-    let fences = held.self_fence();
-    if !fences.is_empty() {
-        watchdog.parent_is_fenced();
-    }
-    let started = valid_until(held).ok_or_else(lost).and_then(|until| {
-        watchdog.allow_until(until);
-        let until = until.saturating_sub(limits.kill);
-        child::start(until, &args.line(), &variables, signals.ignores_internal()).map_err(cannot("start the command"))
+    let marks = variables.iter().filter(|(name, _)| [family::SESSION, family::NODE].contains(name));
+    let mut guard =
+        Guard::begin(client, held, signals, Family::new(marks.map(|(name, value)| format!("{name}={value}"))))?;
+    let started = guard.allow().and_then(|until| {
+        let started = child::start(until, &args.line(), &variables, signals.ignores_internal());
+        started.map_err(cannot("start the command"))
     });
     let mut started = match started {
         Ok(started) => started,
         Err(failure) => {
-            watchdog.finish();
+            guard.finish();
             return Err(failure);
         }
     };
     let command = Pid::from_raw(i32::try_from(started.id()).unwrap_or(i32::MAX));
-    watchdog.watch(command.as_raw());
-    let mut family = Family::new(session, node);
-    family.set_group(command.as_raw());
-    let mut ends = await_changes(command, &family)?;
+    guard.watch(Head::group(command.as_raw()));
+    let mut ends = await_changes(command, &guard.family)?;
     let terminal = Terminal::new(command);
     let mut watch = RunningCommand {
-        held,
-        watchdog,
+        guard,
         command,
-        family,
-        fences,
-        limits,
         terminal,
         wants_terminal: false,
         status: None,
         has_left: false,
         was_covered: false,
-        was_ended: false,
-        has_failed: false,
         is_interrupted: false,
     };
     watch.terminal.hand_over();
-    let looks = tick((timeout / LOOKS).min(LONGEST_PAUSE));
-    let mut words = watch.watchdog.words().clone();
     while !watch.is_over() {
+        let guard = &mut watch.guard;
         select! {
             recv(ends) -> change => {
                 watch.changed(change.ok());
@@ -127,25 +79,17 @@ pub(super) fn supervise(
                     ends = never();
                 }
             },
-            recv(looks) -> _ => watch.look(),
-            recv(changes) -> _ => watch.look(),
+            recv(guard.looks) -> _ => watch.look(),
+            recv(guard.changes) -> _ => watch.look(),
             recv(locks.asked) -> request => if let Ok(request) = request {
-                voice::say(format_args!("{request}: the command gets TERM"));
-                watch.family.signal(Signal::SIGTERM);
+                guard.asked_back(&request);
             },
             recv(signals.receiver()) -> signal => {
                 watch.pass_on(signal.ok().and_then(|signal| Signal::try_from(signal).ok()));
             },
-            recv(words) -> word => match word {
-                Ok(()) => {
-                    watch.was_ended = true;
-                    // Soon: its own fence goes off when no time is left.
-                    watch.look();
-                }
-                Err(_) => {
-                    words = never();
-                    watch.is_alone();
-                }
+            recv(guard.words) -> word => if guard.heard(word.is_ok()) {
+                // Soon: its own fence goes off when no time is left.
+                watch.look();
             },
         }
     }
@@ -159,12 +103,8 @@ pub(super) fn supervise(
 
 /// The state while the command runs.
 struct RunningCommand<'a> {
-    held: &'a Held,
-    watchdog: Watchdog,
+    guard: Guard<'a>,
     command: Pid,
-    family: Family,
-    fences: Vec<SelfFence>,
-    limits: Limits,
     terminal: Terminal,
     /// Whether the command is stopped until it gets the terminal.
     wants_terminal: bool,
@@ -174,15 +114,13 @@ struct RunningCommand<'a> {
     has_left: bool,
     /// Whether a look has seen the command's end under the lock, before word of that end came.
     was_covered: bool,
-    was_ended: bool,
-    has_failed: bool,
     is_interrupted: bool,
 }
 
 impl RunningCommand<'_> {
     /// Whether the command has ended, and all that it started.
     fn is_over(&self) -> bool {
-        self.status.is_some() && self.family.is_gone()
+        self.status.is_some() && self.guard.family.is_gone()
     }
 
     fn changed(&mut self, change: Option<WaitStatus>) {
@@ -196,18 +134,12 @@ impl RunningCommand<'_> {
         };
         if self.status.replace(status).is_none() {
             // What it did last was not covered. Losing the lock from here on is no fault of a command that has ended.
-            self.was_ended |= !self.was_covered && !is_covered(self.held);
+            self.guard.was_ended |= !self.was_covered && !self.guard.is_covered();
             // The terminal's input goes to this program from here on, which passes it on.
             self.terminal.take_back();
             self.wants_terminal = false;
-            self.has_left = !self.family.is_gone();
-            let left: Vec<String> = self.family.alive().into_iter().map(family::describe).collect();
-            if !left.is_empty() && !self.was_ended {
-                voice::say(format_args!(
-                    "the command has ended, but keeps the lock by what it has started: {}",
-                    left.join(", ")
-                ));
-            }
+            self.has_left = !self.guard.family.is_gone();
+            self.guard.name_rest();
         }
     }
 
@@ -218,7 +150,7 @@ impl RunningCommand<'_> {
         self.lend();
         if signal == Signal::SIGTSTP && self.terminal.is_handed_over() {
             voice::say(NOT_SUSPENDED);
-            self.family.signal_group(Signal::SIGCONT);
+            self.guard.family.signal_group(Signal::SIGCONT);
         }
     }
 
@@ -227,27 +159,14 @@ impl RunningCommand<'_> {
     fn lend(&mut self) {
         if self.wants_terminal && self.terminal.give() {
             self.wants_terminal = false;
-            self.family.signal_group(Signal::SIGCONT);
+            self.guard.family.signal_group(Signal::SIGCONT);
         }
     }
 
-    /// Whether the lock is held, and for how long.
     fn look(&mut self) {
         self.lend();
-        self.was_covered |= has_ended(self.command) && is_covered(self.held);
-        let until = valid_until(self.held);
-        match until {
-            Some(until) => self.watchdog.allow_until(until),
-            None => self.watchdog.end_now(),
-        }
-        let left = until.map(|until| until.saturating_sub(clock::now()));
-        // The watchdog has done it, unless the watchdog was stopped.
-        if left.is_none_or(|left| left < self.limits.kill) {
-            self.was_ended |= !self.family.has_ended();
-            self.family.signal(Signal::SIGKILL);
-            // Nothing is left that this process would have to die for.
-            self.fences.clear();
-        }
+        self.was_covered |= has_ended(self.command) && self.guard.is_covered();
+        self.guard.look();
     }
 
     fn pass_on(&mut self, signal: Option<Signal>) {
@@ -258,47 +177,30 @@ impl RunningCommand<'_> {
         // Word of its end may come after the signal.
         if self.status.is_some() || has_ended(self.command) {
             self.is_interrupted |= ends(signal as i32);
-            self.family.signal(signal);
+            self.guard.family.signal(signal);
         } else {
-            self.family.signal_group(signal);
+            self.guard.family.signal_group(signal);
         }
-    }
-
-    /// The watchdog is gone. Nothing else would end the command in time if this process stops.
-    fn is_alone(&mut self) {
-        if !self.was_ended && !self.family.has_ended() {
-            self.has_failed = true;
-            voice::say("the watchdog is gone: the command is killed");
-        }
-        self.family.signal(Signal::SIGKILL);
     }
 
     /// The exit status if it is not the command's.
     fn finish(self) -> Option<u8> {
-        drop((self.fences, self.terminal));
+        drop(self.terminal);
         // A command that ends by itself in time has not been ended. All this before the lock is given back.
-        let was_uncovered = self.has_left && !is_covered(self.held);
-        let was_ended = self.watchdog.finish() || self.was_ended || was_uncovered;
-        was_ended.then_some(LOST).or(self.has_failed.then_some(FAILED))
+        let was_uncovered = self.has_left && !self.guard.is_covered();
+        let has_failed = self.guard.has_failed;
+        let was_ended = self.guard.finish() || was_uncovered;
+        was_ended.then_some(LOST).or(has_failed.then_some(FAILED))
     }
 }
 
-/// The end of the lock by the watchdog's clock: it is held as long as each of its parts is. `None`: it is lost.
-fn valid_until(held: &Held) -> Option<Duration> {
-    // Read first: after a pause or a sleep in between the end comes early, and never late.
-    let (now, instant) = (clock::now(), Instant::now());
-    let holds = held.holds();
-    let is_lost = holds.iter().any(|hold| hold.is_lost());
-    let left = holds.iter().map(|hold| hold.valid_until().saturating_duration_since(instant)).min();
-    left.filter(|_| !is_lost).map(|left| now + left)
-}
-
-/// Whether what is done now is done under the lock.
-fn is_covered(held: &Held) -> bool {
-    valid_until(held).is_some_and(|until| until > clock::now())
-}
-
-fn variables(client: &CuratorFramework, connect: &str, paths: &[String], held: &Held) -> [(&'static str, String); 5] {
+/// What is told of the locks to those who work under them.
+pub(super) fn variables(
+    client: &CuratorFramework,
+    connect: &str,
+    paths: &[String],
+    held: &Held,
+) -> [(&'static str, String); 5] {
     let holds = held.holds();
     let lines =
         |line: fn(&curator_locks::Hold) -> String| holds.iter().map(|hold| line(hold)).collect::<Vec<_>>().join("\n");

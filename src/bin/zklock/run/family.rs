@@ -8,37 +8,86 @@ use nix::{
     unistd::{Pid, getpid, getsid},
 };
 
+#[cfg(target_os = "linux")]
+use super::process::Script;
+
 /// The variables that tell the processes of one hold from all others.
 pub(super) const SESSION: &str = "ZKLOCK_SESSION";
 pub(super) const NODE: &str = "ZKLOCK_NODE";
+/// The same for those of a script: who keeps its locks, one on each line.
+pub(super) const KEEPER: &str = "ZKLOCK_KEEPER";
+/// To the process that keeps a script's lock, which has none of their marks: the session of the lock that the script has already.
+pub(super) const OUTER: &str = "ZKLOCK_OUTER_SESSION";
 
-/// The command's process group, and the groups that its processes started, as an interactive shell does. A process that
-/// began a session of its own (`setsid`) has left on purpose.
+/// Who has to end with the lock, and what it has started.
+#[derive(Debug, Default)]
+pub(super) enum Head {
+    /// None was started yet.
+    #[default]
+    Nobody,
+    /// A command, which leads this process group. Its number is nobody else's as long as its parent has not waited for it.
+    Group(Pid),
+    /// A script, which is in somebody else's group.
+    #[cfg(target_os = "linux")]
+    Script(Script),
+}
+
+impl Head {
+    pub(super) fn group(group: i32) -> Head {
+        // 0 and 1 mean one's own group, and everybody.
+        if group > 1 { Head::Group(Pid::from_raw(group)) } else { Head::Nobody }
+    }
+}
+
+/// The command's process group, and the groups that its processes started, as an interactive shell does; or a script and what it
+/// has started since it has the lock. A process that began a session of its own (`setsid`) has left on purpose.
 #[derive(Debug)]
 pub(super) struct Family {
-    /// The command, which leads its group. Its number is nobody else's as long as its parent has not waited for it.
-    group: Option<Pid>,
-    /// How the environment of its processes shows whose they are.
-    marks: [Vec<u8>; 2],
+    head: Head,
+    /// How the environment of its processes shows whose they are: NAME=VALUE, or a line of that value.
+    marks: Vec<String>,
     session: Option<i32>,
 }
 
 impl Family {
-    pub(super) fn new(session: &str, node: &str) -> Family {
-        let marks = [format!("{SESSION}={session}").into_bytes(), format!("{NODE}={node}").into_bytes()];
-        Family { group: None, marks, session: getsid(None).ok().map(Pid::as_raw) }
+    pub(super) fn new(marks: impl IntoIterator<Item = String>) -> Family {
+        let session = getsid(None).ok().map(Pid::as_raw);
+        Family { head: Head::default(), marks: marks.into_iter().collect(), session }
     }
 
-    pub(super) fn set_group(&mut self, group: i32) {
-        // 0 and 1 mean one's own group, and everybody.
-        self.group = (group > 1).then(|| Pid::from_raw(group));
+    pub(super) fn marks(&self) -> &[String] {
+        &self.marks
     }
 
-    /// Sends it to the command's group, and then to the processes that have left it.
+    pub(super) fn set_head(&mut self, head: Head) {
+        self.head = head;
+    }
+
+    /// Its head, in messages.
+    pub(super) fn what(&self) -> &'static str {
+        match &self.head {
+            #[cfg(target_os = "linux")]
+            Head::Script(_) => "the script",
+            Head::Nobody | Head::Group(_) => "the command",
+        }
+    }
+
+    fn group(&self) -> Option<Pid> {
+        match &self.head {
+            Head::Group(group) => Some(*group),
+            _ => None,
+        }
+    }
+
+    /// Sends it to the head, so that it starts no more, and then to the processes that are not in its group.
     pub(super) fn signal(&self, signal: Signal) {
         self.signal_group(signal);
+        #[cfg(target_os = "linux")]
+        if let Head::Script(script) = &self.head {
+            signals(signal).for_each(|signal| script.process.signal(signal));
+        }
         for pid in self.alive() {
-            let is_in_group = self.group.is_some_and(|group| nix::unistd::getpgid(Some(pid)) == Ok(group));
+            let is_in_group = self.group().is_some_and(|group| nix::unistd::getpgid(Some(pid)) == Ok(group));
             if !is_in_group {
                 // The process may have ended meanwhile.
                 signals(signal).for_each(|signal| _ = kill(pid, signal));
@@ -47,47 +96,77 @@ impl Family {
     }
 
     pub(super) fn signal_group(&self, signal: Signal) {
-        if let Some(group) = self.group {
+        if let Some(group) = self.group() {
             signals(signal).for_each(|signal| _ = killpg(group, signal));
         }
     }
 
-    /// Whether the command may not be killed: it has got other rights, as `sudo` does.
+    /// Whether its head may not be killed: it has got other rights, as `sudo` does.
     pub(super) fn is_out_of_reach(&self) -> bool {
-        self.group.is_some_and(|group| killpg(group, None) == Err(Errno::EPERM))
+        match &self.head {
+            Head::Nobody => false,
+            Head::Group(group) => killpg(*group, None) == Err(Errno::EPERM),
+            #[cfg(target_os = "linux")]
+            Head::Script(script) => !script.process.may_be_signalled(),
+        }
     }
 
     /// Whether nothing of it lives. A process that ends just after it has started another one, or that is becoming
     /// another program, hides from one look.
     pub(super) fn is_gone(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        if let Head::Script(script) = &self.head
+            && !script.process.has_ended()
+        {
+            return false;
+        }
         (0..2).all(|_| self.alive().is_empty())
     }
 
-    /// Whether the command is seen to have ended, and nobody else of its group to live. Not every process can be seen (another
+    /// Whether its head is seen to have ended, and nobody else of its group to live. Not every process can be seen (another
     /// `/proc`, `hidepid`), so this decides what is said, and never whether a signal is sent. It reads no environment: that can
     /// hang with its process.
     pub(super) fn has_ended(&self) -> bool {
-        let Some(group) = self.group.map(Pid::as_raw) else { return false };
+        #[cfg(target_os = "linux")]
+        if let Head::Script(script) = &self.head {
+            return script.process.has_ended();
+        }
+        let Some(group) = self.group().map(Pid::as_raw) else { return false };
         let leader = Stat::of(group).filter(|leader| leader.group == group);
         leader.is_some_and(|leader| !leader.lives)
             && !pids().filter_map(Stat::of).any(|stat| stat.lives && stat.group == group)
     }
 
-    /// The processes that have not ended. None without `/proc`.
+    /// The processes that have not ended, without a script itself. None without `/proc`.
     pub(super) fn alive(&self) -> Vec<Pid> {
         pids().filter(|pid| *pid != getpid().as_raw() && self.has(*pid)).map(Pid::from_raw).collect()
     }
 
     fn has(&self, pid: i32) -> bool {
         let Some(stat) = Stat::of(pid) else { return false };
-        let is_in_group = self.group.is_some_and(|group| group.as_raw() == stat.group);
-        stat.lives && (is_in_group || Some(stat.session) == self.session && self.is_marked(pid).unwrap_or_default())
+        let is_in_group = self.group().is_some_and(|group| group.as_raw() == stat.group);
+        let is_of_session = Some(stat.session) == self.session;
+        let is_of_script = match &self.head {
+            #[cfg(target_os = "linux")]
+            Head::Script(script) => is_of_session && script.has(pid),
+            Head::Nobody | Head::Group(_) => false,
+        };
+        stat.lives && (is_in_group || is_of_script || is_of_session && self.is_marked(pid).unwrap_or_default())
     }
 
     fn is_marked(&self, pid: i32) -> io::Result<bool> {
         let environment = fs::read(format!("/proc/{pid}/environ"))?;
-        Ok(self.marks.iter().all(|mark| environment.split(|byte| *byte == 0).any(|variable| variable == mark)))
+        let variables = || environment.split(|byte| *byte == 0);
+        Ok(self.marks.iter().all(|mark| variables().any(|variable| carries(variable, mark))))
     }
+}
+
+/// Whether the variable has this value, or a line of it.
+fn carries(variable: &[u8], mark: &str) -> bool {
+    let Some((name, line)) = mark.split_once('=') else { return false };
+    let value = variable.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"="));
+    let line = line.as_bytes();
+    value.is_some_and(|value| value == line || value.split(|byte| *byte == b'\n').any(|one| one == line))
 }
 
 fn pids() -> impl Iterator<Item = i32> {
@@ -103,19 +182,25 @@ fn signals(signal: Signal) -> impl Iterator<Item = Signal> {
 
 /// A process in a few words: its number and its name.
 pub(super) fn describe(pid: Pid) -> String {
+    format!("{pid} ({})", name(pid).escape_debug())
+}
+
+pub(super) fn name(pid: Pid) -> String {
     let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    format!("{pid} ({})", String::from_utf8_lossy(&name).trim_end().escape_debug())
+    String::from_utf8_lossy(&name).trim_end().to_owned()
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Stat {
+pub(super) struct Stat {
     lives: bool,
     group: i32,
-    session: i32,
+    pub(super) session: i32,
+    /// When it was started, in ticks of the machine: no other process has the same number and the same start.
+    pub(super) start: u64,
 }
 
 impl Stat {
-    fn of(pid: i32) -> Option<Stat> {
+    pub(super) fn of(pid: i32) -> Option<Stat> {
         let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
         Stat::read(&String::from_utf8_lossy(&stat))
     }
@@ -128,7 +213,8 @@ impl Stat {
         let group = fields.nth(1)?.parse().ok()?;
         let session = fields.next()?.parse().ok()?;
         let threads: i64 = fields.nth(13)?.parse().ok()?;
-        Some(Stat { lives: !matches!(state, "X" | "x") && (state != "Z" || threads > 1), group, session })
+        let start = fields.nth(1)?.parse().ok()?;
+        Some(Stat { lives: !matches!(state, "X" | "x") && (state != "Z" || threads > 1), group, session, start })
     }
 }
 
@@ -139,18 +225,29 @@ mod tests {
 
     #[test]
     fn a_process_is_read_whatever_its_name() {
-        let of = |lives| Some(Stat { lives, group: 23, session: 42 });
+        let of = |lives| Some(Stat { lives, group: 23, session: 42, start: 99 });
         let rest = "34816 23 4194560 1 2 3 4 5 6 7 8 20 0";
-        assert_eq!(Stat::read(&format!("17 (a) Z 1 (b) S 4 23 42 {rest} 1 0")), of(true));
-        assert_eq!(Stat::read(&format!("17 (sh) Z 4 23 42 {rest} 1 0")), of(false));
-        assert_eq!(Stat::read(&format!("17 (threads) Z 4 23 42 {rest} 2 0")), of(true));
+        assert_eq!(Stat::read(&format!("17 (a) Z 1 (b) S 4 23 42 {rest} 1 0 99 7")), of(true));
+        assert_eq!(Stat::read(&format!("17 (sh) Z 4 23 42 {rest} 1 0 99 7")), of(false));
+        assert_eq!(Stat::read(&format!("17 (threads) Z 4 23 42 {rest} 2 0 99 7")), of(true));
         assert_eq!(Stat::read("17 (sh) S 4 23 42 0").or(Stat::read("")), None);
     }
 
     #[test]
+    fn a_mark_is_a_value_or_a_line_of_it() {
+        for value in ["1.2 /a", "0.1 /b\n1.2 /a", "1.2 /a\n0.1 /b"] {
+            assert!(carries(format!("K={value}").as_bytes(), "K=1.2 /a"), "{value}");
+        }
+        assert!(carries(b"K=/a\n/b", "K=/a\n/b"));
+        for variable in ["K=1.2 /ab", "K=11.2 /a", "KK=1.2 /a", "K", "", "K=", "=1.2 /a"] {
+            assert!(!carries(variable.as_bytes(), "K=1.2 /a"), "{variable}");
+        }
+    }
+
+    #[test]
     fn nobody_is_in_the_family_of_a_hold_that_nobody_runs_under() {
-        let mut family = Family::new("0x1", "/nowhere");
-        family.set_group(0);
+        let mut family = Family::new([format!("{SESSION}=0x1"), format!("{NODE}=/nowhere")]);
+        family.set_head(Head::group(0));
         assert!(family.alive().is_empty());
         family.signal(Signal::SIGKILL);
     }

@@ -9,7 +9,7 @@ use curator_locks::{
     RevocationRequest, SelfFence,
 };
 
-use crate::args::{Kind, Run};
+use crate::args::{self, Kind};
 
 /// The locks to hold.
 pub(super) struct Locks {
@@ -32,7 +32,7 @@ pub(super) enum Held {
 }
 
 impl Locks {
-    pub(super) fn new(client: &CuratorFramework, args: &Run) -> Result<Locks> {
+    pub(super) fn new(client: &CuratorFramework, args: &args::Wanted) -> Result<Locks> {
         let (ask, asked) = unbounded();
         let mut paths: Vec<String> = args.also.iter().chain([&args.path]).cloned().collect();
         // All processes take several locks in one order, so that none waits in a circle.

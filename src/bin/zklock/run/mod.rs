@@ -1,13 +1,19 @@
-//! `zklock run`: a command while a lock is held.
+//! `zklock run`: a command while a lock is held. `zklock lock`: a script's.
 //!
 //! Three processes: this one holds the lock and knows its state ([`hold`]), the command, which leads a process group
-//! ([`family`]), and a watchdog ([`watchdog`]), which ends that group by its own clock, or if this process dies.
+//! ([`family`]), and a watchdog ([`watchdog`]), which ends that group by its own clock, or if this process dies. The lock of a
+//! script is held in the background ([`keeper`]), and the script is in the command's place.
 
 mod child;
 mod clock;
 mod command;
 mod family;
+mod guard;
 mod hold;
+#[cfg(target_os = "linux")]
+mod keeper;
+#[cfg(target_os = "linux")]
+mod process;
 mod signals;
 mod terminal;
 mod waiting;
@@ -17,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, after, select, tick};
 use curator_locks::{AcquireOptions, CuratorFramework, Error, RetryForever};
-use nix::unistd::{gethostname, getpid};
+use nix::unistd::{Pid, gethostname, getpid};
 
 use self::{
     command::Ended,
@@ -26,12 +32,14 @@ use self::{
     waiting::Found,
 };
 use crate::{
-    args::{Connection, Run},
+    args::{Connection, Run, Wanted},
     connection::Settings,
     failure::{Failure, LOST, Result},
     voice,
 };
 
+#[cfg(target_os = "linux")]
+pub(crate) use self::keeper::{KEEP, lock, unlock};
 pub(crate) use self::{
     child::{EXEC, exec},
     watchdog::{WATCH, watch},
@@ -50,59 +58,74 @@ const FIRST_LOOK: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(250);
 
 pub(crate) fn run(connection: &Connection, args: &Run) -> Result<u8> {
-    let begun = Instant::now();
     if args.is_ambiguous() {
         return Err(Failure::new(
             "which word begins the command? write -- in front of it; more paths come with --also",
         ));
     }
-    let signals = Signals::catch()?;
+    with_locks(connection, &args.wanted, || describe(args), &Signals::catch()?, |job| job.run(args))
+}
+
+/// Connects, for as long as the lock may be waited for.
+fn with_locks(
+    connection: &Connection,
+    wanted: &Wanted,
+    describe: impl FnOnce() -> String,
+    signals: &Signals,
+    work: impl FnOnce(&Job<'_>) -> Result<u8>,
+) -> Result<u8> {
+    let begun = Instant::now();
     let settings = Settings::of(connection)?;
-    let data = args.data.clone().unwrap_or_else(|| describe(args));
+    let data = wanted.data.clone().unwrap_or_else(describe);
     let client = settings.client(RetryForever::new(RETRY), Some(&data))?;
-    let time = args.timeout.filter(|time| !time.is_zero()).unwrap_or(Duration::MAX);
+    let time = wanted.timeout.filter(|time| !time.is_zero()).unwrap_or(Duration::MAX);
     if let Err(failure) = settings.await_connection_for(time, &client, || signals.ending().is_cancelled()) {
         return Err(signals.take_ending().map_or(failure, Failure::ended_by));
     }
-    let locks = Locks::new(&client, args)?;
-    let job = Job { client: &client, connect: &settings.connect, args, locks: &locks, signals: &signals };
-    let status = job.run(begun);
+    let locks = Locks::new(&client, wanted)?;
+    let status = work(&Job { begun, client: &client, connect: &settings.connect, wanted, locks: &locks, signals });
     drop(locks);
     client.close();
     status
 }
 
-/// A command, the locks that it needs, and what ends both.
+/// The locks that are needed, what they are for, and what ends both.
 struct Job<'a> {
+    begun: Instant,
     client: &'a CuratorFramework,
     connect: &'a str,
-    args: &'a Run,
+    wanted: &'a Wanted,
     locks: &'a Locks,
     signals: &'a Signals,
 }
 
 impl Job<'_> {
+    /// How long the locks may be waited for; `None`: for ever.
+    fn patience(&self) -> Option<Duration> {
+        self.wanted.nonblock.then_some(Duration::ZERO).or(self.wanted.timeout)
+    }
+
     /// Runs the command under the locks, and again where they were lost and that is wanted. The exit status.
-    fn run(&self, begun: Instant) -> Result<u8> {
+    fn run(&self, args: &Run) -> Result<u8> {
         self.look_before()?;
-        let options = self.options()?;
-        let wanted = self.args.nonblock.then_some(Duration::ZERO).or(self.args.timeout);
-        let mut held = self.acquire(begun, wanted, &options)?;
-        for left in (0..self.args.retry_lost).rev() {
-            let ended = self.work(held, true)?;
+        let options = self.options(args)?;
+        let patience = self.patience();
+        let mut held = self.acquire(self.begun, patience, &options)?;
+        for left in (0..args.retry_lost).rev() {
+            let ended = self.work(held, args, true)?;
             if !ended.was_lost || !self.may_go_on() {
                 return Ok(ended.status);
             }
             let times = if left == 0 { "for the last time".to_owned() } else { format!("and {left} more at most") };
             voice::say(format_args!("the lock was lost: the command runs again once the lock is had again, {times}"));
             // One that does not wait for others waits for the end of an outage, and for what its own lost hold has left behind.
-            if wanted.is_some_and(|time| time.is_zero()) {
+            if patience.is_some_and(|time| time.is_zero()) {
                 self.await_connection()?;
             }
-            let wanted = wanted.map(|time| if time.is_zero() { self.client.session_timeout() } else { time });
-            held = self.acquire(Instant::now(), wanted, &options)?;
+            let patience = patience.map(|time| if time.is_zero() { self.client.session_timeout() } else { time });
+            held = self.acquire(Instant::now(), patience, &options)?;
         }
-        self.work(held, false).map(|ended| ended.status)
+        self.work(held, args, false).map(|ended| ended.status)
     }
 
     /// Waits for a connection, or for a signal that ends that.
@@ -123,17 +146,17 @@ impl Job<'_> {
     }
 
     fn look_for_other_kinds(&self, time: Duration) -> Found {
-        if self.args.mixed {
+        if self.wanted.mixed {
             return Found::Nothing;
         }
-        waiting::other_kind(self.client, &self.locks.paths, &self.args.kind, (time, &self.signals.ending()))
+        waiting::other_kind(self.client, &self.locks.paths, &self.wanted.kind, (time, &self.signals.ending()))
     }
 
     /// A look before the wait, for what need not be waited for. Where there is no answer yet, the look behind the wait tells.
     fn look_before(&self) -> Result<()> {
-        match self.look_for_other_kinds(FIRST_LOOK.min(self.args.timeout.unwrap_or(FIRST_LOOK))) {
+        match self.look_for_other_kinds(FIRST_LOOK.min(self.wanted.timeout.unwrap_or(FIRST_LOOK))) {
             Found::Other(path, other) => return Err(refuse(&path, &other)),
-            Found::Itself(path) if !self.args.nonblock => voice::say(format_args!(
+            Found::Itself(path) if !self.wanted.nonblock => voice::say(format_args!(
                 "{path}: the command that runs this one holds this lock, and does not end before this one: it waits for itself"
             )),
             Found::Itself(_) | Found::Nothing | Found::NoAnswer => {}
@@ -141,11 +164,15 @@ impl Job<'_> {
         Ok(())
     }
 
-    fn options(&self) -> Result<AcquireOptions> {
-        let least = clock::Limits::least(self.client.session_timeout());
+    fn least(&self) -> Duration {
+        clock::Limits::least(self.client.session_timeout())
+    }
+
+    fn options(&self, args: &Run) -> Result<AcquireOptions> {
+        let least = self.least();
         let options = AcquireOptions::new().min_validity(least);
-        let Some(most) = self.args.at_most else { return Ok(options) };
-        if self.args.at_least.is_some_and(|least| least > most) {
+        let Some(most) = args.at_most else { return Ok(options) };
+        if args.at_least.is_some_and(|least| least > most) {
             return Err(Failure::new("--at-least is longer than --at-most"));
         }
         if most <= least {
@@ -155,10 +182,10 @@ impl Job<'_> {
     }
 
     /// Waits for the locks; for so long since `begun`.
-    fn acquire(&self, begun: Instant, wanted: Option<Duration>, options: &AcquireOptions) -> Result<Held> {
-        let Job { client, args, locks, signals, .. } = self;
-        let line = waiting::Line::begin(client, args, locks.paths.clone());
-        let acquired = acquire_within(locks, wanted, begun, &options.clone().cancel_token(&signals.ending()));
+    fn acquire(&self, begun: Instant, patience: Option<Duration>, options: &AcquireOptions) -> Result<Held> {
+        let Job { client, wanted, locks, signals, .. } = self;
+        let line = waiting::Line::begin(client, wanted.quiet, locks.paths.clone());
+        let acquired = acquire_within(locks, patience, begun, &options.clone().cancel_token(&signals.ending()));
         drop(line);
         match (acquired, signals.take_ending()) {
             // Dropping what was acquired gives it back.
@@ -169,16 +196,16 @@ impl Job<'_> {
             },
             // Dropping what was acquired gives it back.
             (Ok(_) | Err(Error::Cancelled { .. }), Some(signal)) => Err(Failure::ended_by(signal)),
-            (Ok(None), None) => Err(not_had(client, locks, args)),
+            (Ok(None), None) => Err(not_had(client, locks, wanted)),
             (Err(error), _) => Err(error.into()),
         }
     }
 
     /// Runs the command under the locks, and gives them back: at once where it is run again if they were lost.
-    fn work(&self, held: Held, is_repeated: bool) -> Result<Ended> {
+    fn work(&self, held: Held, args: &Run, is_repeated: bool) -> Result<Ended> {
         let since = Instant::now();
-        let ended = command::supervise(self.client, self.connect, &held, self.locks, self.args, self.signals);
-        if let (Some(at_least), Ok(Ended { is_interrupted: false, was_lost, .. })) = (self.args.at_least, &ended)
+        let ended = command::supervise(self, &held, args);
+        if let (Some(at_least), Ok(Ended { is_interrupted: false, was_lost, .. })) = (args.at_least, &ended)
             && !(is_repeated && *was_lost)
         {
             keep(&held, at_least.saturating_sub(since.elapsed()), self.signals.receiver());
@@ -218,16 +245,16 @@ fn unknown(client: &CuratorFramework) -> Failure {
 /// Servers that answer too late to make the lock certain for long enough delay the command, as unreachable ones do.
 fn acquire_within(
     locks: &Locks,
-    wanted: Option<Duration>,
+    patience: Option<Duration>,
     begun: Instant,
     options: &AcquireOptions,
 ) -> curator_locks::Result<Option<Held>> {
     // Zero would mean not to wait at all.
     let left = |timeout: Duration| timeout.saturating_sub(begun.elapsed()).max(timeout.min(LEAST));
     loop {
-        let bounded = wanted.map(|timeout| options.clone().timeout(left(timeout)));
+        let bounded = patience.map(|timeout| options.clone().timeout(left(timeout)));
         match locks.acquire(bounded.as_ref().unwrap_or(options)) {
-            Err(error @ Error::Uncertain { .. }) if wanted.is_none_or(|timeout| begun.elapsed() < timeout) => {
+            Err(error @ Error::Uncertain { .. }) if patience.is_none_or(|timeout| begun.elapsed() < timeout) => {
                 log::warn!("{error}; waiting again");
             }
             acquired => return acquired,
@@ -235,16 +262,16 @@ fn acquire_within(
     }
 }
 
-fn not_had(client: &CuratorFramework, locks: &Locks, args: &Run) -> Failure {
-    let path = locks.stopped_at().unwrap_or_else(|| args.path.clone());
-    let text = match (waiting::holders(client, &path), args.timeout.filter(|time| !time.is_zero())) {
+fn not_had(client: &CuratorFramework, locks: &Locks, wanted: &Wanted) -> Failure {
+    let path = locks.stopped_at().unwrap_or_else(|| wanted.path.clone());
+    let text = match (waiting::holders(client, &path), wanted.timeout.filter(|time| !time.is_zero())) {
         (Some(holders), Some(timeout)) => format!("{path}: still held by {holders} after {timeout:?}"),
         // The servers did not answer in time, or did so too late for the lock to be certain.
         (None, Some(timeout)) => format!("{path}: not had within {timeout:?}"),
         (Some(holders), None) => format!("{path}: held by {holders}"),
         (None, None) => format!("{path}: held"),
     };
-    Failure { status: args.conflict_exit_code, text }
+    Failure { status: wanted.conflict_exit_code, text }
 }
 
 /// The data that others see: where the command runs, and its name, without its arguments, which may be secret.
@@ -263,8 +290,12 @@ fn describe(args: &Run) -> String {
 
 /// This process, for people on other machines.
 pub(crate) fn who() -> String {
+    who_of(getpid())
+}
+
+fn who_of(pid: Pid) -> String {
     let host = gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    format!("{host} pid {}", getpid())
+    format!("{host} pid {pid}")
 }
 
 /// Keeps the lock, until a signal or its loss.

@@ -13,10 +13,7 @@ use curator_locks::{CancelToken, CuratorFramework, EntryMode, EntryState, LockKi
 use parking_lot::Mutex;
 
 use super::family;
-use crate::{
-    args::{Kind, Run},
-    show, voice,
-};
+use crate::{args::Kind, show, voice};
 
 /// A shorter wait is not shown.
 const FIRST: Duration = Duration::from_millis(400);
@@ -47,8 +44,8 @@ enum Stage {
 }
 
 impl Line {
-    pub(super) fn begin(client: &CuratorFramework, args: &Run, paths: Vec<String>) -> Option<Line> {
-        if args.quiet || !io::stderr().is_terminal() {
+    pub(super) fn begin(client: &CuratorFramework, is_quiet: bool, paths: Vec<String>) -> Option<Line> {
+        if is_quiet || !io::stderr().is_terminal() {
             return None;
         }
         let (stop, stopped) = bounded::<()>(0);
@@ -167,7 +164,7 @@ pub(super) fn other_kind(
         !is_wanted && is_used
     };
     let other = queues.iter().flat_map(|queue| std::iter::once(queue).chain(&queue.beside)).find(is_other);
-    let outer = env::var(family::SESSION).unwrap_or_default();
+    let outer = env::var(family::SESSION).or_else(|_| env::var(family::OUTER)).unwrap_or_default();
     let is_outers = |queue: &&LockQueue| {
         let excludes = |entry: &QueueEntry| !(wanted.shared && entry.mode == EntryMode::Read);
         let mut holders = queue.holders().filter(|entry| format!("{:#x}", entry.session) == outer);

@@ -23,10 +23,12 @@ use nix::{
 };
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
 
+#[cfg(target_os = "linux")]
+use super::process::Script;
 use super::{
-    child::{remove_secrets, this_program},
+    child::{remove_marks, remove_secrets, this_program},
     clock::{self, Limits},
-    family::{self, Family},
+    family::{Family, Head},
 };
 use crate::{failure::FAILED, voice};
 
@@ -65,12 +67,12 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts one, for the processes of the hold of this session at this znode.
-    pub(super) fn start(session_timeout: Duration, session: &str, node: &str) -> io::Result<Watchdog> {
+    /// Starts one, for the processes with these marks.
+    pub(super) fn start(session_timeout: Duration, marks: &[String]) -> io::Result<Watchdog> {
         let mut command = this_program();
-        command.arg(WATCH).arg(session_timeout.as_millis().to_string()).args([session, node]);
+        command.arg(WATCH).arg(session_timeout.as_millis().to_string()).args(marks);
         // A process under the hold of another zklock, with its marks, may be killed; the watchdog has to outlive that.
-        command.env_remove(family::SESSION).env_remove(family::NODE);
+        remove_marks(&mut command);
         remove_secrets(&mut command);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).spawn()?;
         let ((sender, words), (orders, written)) = (unbounded(), unbounded::<String>());
@@ -94,9 +96,14 @@ impl Watchdog {
         &self.words
     }
 
-    /// The command is about to run, in this process group. From here on no thread waits for a watchdog that is stopped.
-    pub(super) fn watch(&mut self, group: i32) {
-        self.order(&format!("group {group}"));
+    /// The family is about to run. From here on no thread waits for a watchdog that is stopped.
+    pub(super) fn watch(&mut self, head: &Head) {
+        match head {
+            Head::Nobody => {}
+            Head::Group(group) => self.order(&format!("group {group}")),
+            #[cfg(target_os = "linux")]
+            Head::Script(script) => self.order(&script.order()),
+        }
         let Some((mut pipe, orders)) = self.pipe.take() else { return };
         // Without the thread the pipe is closed here, and the watchdog ends the command.
         let write = move || orders.iter().try_for_each(|order: String| pipe.write_all(order.as_bytes()));
@@ -149,14 +156,15 @@ impl Watchdog {
 pub(crate) fn watch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let mut next = || arguments.next()?.into_string().ok();
     let timeout = next().and_then(|millis| millis.parse().ok()).map(Duration::from_millis);
-    let (Some(timeout), Some(session), Some(node)) = (timeout, next(), next()) else { return ExitCode::from(FAILED) };
+    let marks: Vec<String> = std::iter::from_fn(next).collect();
+    let Some(timeout) = timeout else { return ExitCode::from(FAILED) };
     let is_deaf =
         NOT_FOR_ME.iter().all(|signal| signal_hook::flag::register(*signal, Arc::new(AtomicBool::new(false))).is_ok());
     if !is_deaf {
         return ExitCode::from(FAILED);
     }
     tell("ready");
-    let (limits, family) = (Limits::of(timeout), Family::new(&session, &node));
+    let (limits, family) = (Limits::of(timeout), Family::new(marks));
     WatchdogProcess { limits, family, until: None, has_warned: false, longest_sleep: LONGEST_SLEEP }.run();
     voice::finish();
     ExitCode::SUCCESS
@@ -217,8 +225,10 @@ impl WatchdogProcess {
                 Ok(Some(order)) => match order.split_once(' ').unwrap_or((&order, "")) {
                     ("done", _) => return,
                     ("fenced", _) => self.longest_sleep = LONGEST_WITH_A_FENCE,
-                    ("end", _) => return self.kill("the lock is lost: the command is killed"),
-                    ("group", group) => self.family.set_group(group.parse().unwrap_or_default()),
+                    ("end", _) => return self.kill("the lock is lost:"),
+                    ("group", group) => self.family.set_head(Head::group(group.parse().unwrap_or_default())),
+                    #[cfg(target_os = "linux")]
+                    ("script", script) => self.family.set_head(Script::of(script).map_or(Head::Nobody, Head::Script)),
                     ("until", nanos) => {
                         self.until = nanos.parse().map(Duration::from_nanos).ok().or(self.until);
                         // The next outage is another one.
@@ -227,21 +237,21 @@ impl WatchdogProcess {
                     _ => {}
                 },
                 Ok(None) if self.left() <= self.limits.kill => {
-                    return self.kill("the lock may be lost: the command is killed");
+                    return self.kill("the lock may be lost:");
                 }
                 Ok(None) if self.left() <= self.limits.term && !self.has_warned => self.warn(),
                 Ok(None) => {}
-                Err(_) => return self.kill("zklock is gone: the command is killed"),
+                Err(_) => return self.kill("zklock is gone:"),
             }
         }
     }
 
     fn warn(&mut self) {
         self.has_warned = true;
-        self.end(Signal::SIGTERM, "the lock is certain for little longer: the command gets TERM");
+        self.end(Signal::SIGTERM, "the lock is certain for little longer:", "gets TERM");
     }
 
-    fn end(&self, signal: Signal, why: &str) {
+    fn end(&self, signal: Signal, why: &str, end: &str) {
         // The exit status of a command that has ended, which its parent has still to read, is its own.
         let has_ended = self.family.has_ended();
         if !has_ended {
@@ -249,20 +259,21 @@ impl WatchdogProcess {
         }
         self.family.signal(signal);
         if !has_ended {
-            voice::say(why);
+            voice::say(format_args!("{why} {} {end}", self.family.what()));
         }
     }
 
     fn kill(&self, why: &str) {
-        self.end(Signal::SIGKILL, why);
+        self.end(Signal::SIGKILL, why, "is killed");
         for _ in 0..KILLS {
             if self.family.is_gone() {
                 return;
             }
             if self.family.is_out_of_reach() {
-                return voice::say(
-                    "the command may not be killed, as it has got other rights: run zklock with them, too",
-                );
+                return voice::say(format_args!(
+                    "{} may not be killed, as it has got other rights: run zklock with them, too",
+                    self.family.what()
+                ));
             }
             thread::sleep(KILL_PAUSE);
             self.family.signal(Signal::SIGKILL);

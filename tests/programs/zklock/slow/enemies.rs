@@ -44,7 +44,11 @@ fn first_line(from: impl io::Read) -> String {
 
 /// The watchdog of a `zklock run`.
 pub(super) fn watchdog_of(run: &Running) -> Pid {
-    let parent = format!(" {} ", run.child.id());
+    watchdog_below(Pid::from_raw(run.child.id().try_into().unwrap()))
+}
+
+pub(super) fn watchdog_below(parent: Pid) -> Pid {
+    let parent = format!(" {parent} ");
     let mut found = None;
     eventually("there is a watchdog", || {
         let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());

@@ -1,0 +1,107 @@
+//! A process that this one has not started: its number may be another's once it has ended, its descriptor cannot.
+
+use std::{
+    fs, io,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+};
+
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::signal::kill,
+    unistd::Pid,
+};
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::family::Stat;
+
+/// A script, and how what it has started is known: its shell has opened this pipe, and a fork of that shell has no mark in
+/// its environment, which was there before the lock.
+#[derive(Debug)]
+pub(super) struct Script {
+    pub(super) process: Process,
+    /// The pipe, as `/proc` names it.
+    pub(super) pipe: String,
+    /// Who reads it, and does not belong to the script.
+    pub(super) keeper: i32,
+}
+
+impl Script {
+    /// As the watchdog gets to know it.
+    pub(super) fn order(&self) -> String {
+        format!("script {} {} {} {}", self.process.pid, self.process.start, self.keeper, self.pipe)
+    }
+
+    /// `None`: it has ended.
+    pub(super) fn of(order: &str) -> Option<Script> {
+        let mut words = order.split(' ');
+        let process = Process::find(words.next()?, words.next()?)?;
+        Some(Script { process, keeper: words.next()?.parse().ok()?, pipe: words.next()?.to_owned() })
+    }
+
+    /// Whether the process has inherited the pipe. The script itself is not meant, as long as the number is its own.
+    pub(super) fn has(&self, pid: i32) -> bool {
+        let is_open = |entry: io::Result<fs::DirEntry>| {
+            entry.and_then(|entry| fs::read_link(entry.path())).is_ok_and(|file| file == Path::new(&self.pipe))
+        };
+        let is_other = pid == self.keeper || pid == self.process.pid.as_raw() && !self.process.has_ended();
+        !is_other && fs::read_dir(format!("/proc/{pid}/fd")).is_ok_and(|mut files| files.any(is_open))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) pid: Pid,
+    /// See [`Stat::start`].
+    pub(super) start: u64,
+    /// The session of the terminal that it belongs to.
+    pub(super) session: i32,
+    descriptor: OwnedFd,
+}
+
+impl Process {
+    pub(super) fn open(pid: i32) -> io::Result<Process> {
+        let wanted = rustix::process::Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
+        let descriptor = pidfd_open(wanted, PidfdFlags::empty())?;
+        let Stat { start, session, .. } = Stat::of(pid).ok_or(io::ErrorKind::NotFound)?;
+        let process = Process { pid: Pid::from_raw(pid), start, session, descriptor };
+        // Otherwise its number may have been another's already when that was read.
+        if process.has_ended() { Err(io::ErrorKind::NotFound.into()) } else { Ok(process) }
+    }
+
+    /// The one with this number that was started then, if it lives.
+    pub(super) fn find(pid: &str, start: &str) -> Option<Process> {
+        Process::open(pid.parse().ok()?).ok().filter(|process| Ok(process.start) == start.parse())
+    }
+
+    pub(super) fn try_clone(&self) -> io::Result<Process> {
+        let descriptor = self.descriptor.try_clone()?;
+        Ok(Process { descriptor, ..*self })
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.await_end(PollTimeout::ZERO)
+    }
+
+    /// Whether it has ended; for so long at most.
+    pub(super) fn await_end(&self, time: PollTimeout) -> bool {
+        poll(&mut [self.end()], time).is_ok_and(|count| count > 0)
+    }
+
+    /// Its descriptor can be read once it has ended.
+    pub(super) fn end(&self) -> PollFd<'_> {
+        PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)
+    }
+
+    pub(super) fn signal(&self, signal: nix::sys::signal::Signal) {
+        if let Some(signal) = Signal::from_named_raw(signal as i32) {
+            // The process may have ended meanwhile.
+            let _ = pidfd_send_signal(&self.descriptor, signal);
+        }
+    }
+
+    pub(super) fn may_be_signalled(&self) -> bool {
+        self.has_ended() || kill(self.pid, None) != Err(Errno::EPERM)
+    }
+}

@@ -1,0 +1,95 @@
+//! A script that `zklock lock` gave a lock, and all that it has started, is gone before anybody else can have that lock.
+
+use std::time::{Duration, Instant};
+
+use curator_locks::{
+    InterProcessMutex,
+    testing::{Direction, FaultProxy},
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use super::enemies::watchdog_below;
+use crate::{
+    Running, assert_gone, is_gone,
+    lock::{LOCK, keeper, script, script_at},
+    path, support,
+    support::{eventually, machine::Machine},
+};
+
+const SESSION_TIME: Duration = Duration::from_secs(2);
+
+/// It hears no TERM, nor does what it has started: a fork, a program that has lost its parent, and one that has closed what
+/// it has inherited.
+const STUBBORN: &str = "trap '' TERM\n\
+    (sh -c 'echo $PPID'; while :; do sleep 0.01; done) &\n\
+    (sh -c 'echo $$; while :; do sleep 0.01; done' &)\n\
+    sh -c 'exec 9>&-; echo $$; while :; do sleep 0.01; done' &\n\
+    echo $$; echo $ZKLOCK_KEEPER; while :; do sleep 0.01; done";
+
+/// The keeper, and the numbers of those who must not be at work without the lock.
+fn begin(run: &mut Running) -> (Pid, Vec<String>) {
+    let lines: Vec<String> = (0..5).map(|_| run.line()).collect();
+    let (places, pids): (Vec<_>, Vec<_>) = lines.into_iter().partition(|line| line.contains('.'));
+    (keeper(&places[0]), pids)
+}
+
+/// The servers vanish for a script, after this.
+fn two_are_never_at_work(what: &str, harm: impl FnOnce(Pid, &[String])) {
+    let (client, path) = (support::connect(support::builder(support::server(), "")), path());
+    let (machine, proxy) = (Machine::watch(), FaultProxy::start(support::server().connect_string()).unwrap());
+    let lock = LOCK.replace("--for", "--session-timeout 2s --for");
+    let mut run = Running::start(script_at(&proxy.connect_string(), &format!("{lock}{STUBBORN}"), &path));
+    let (keeper, pids) = begin(&mut run);
+    harm(keeper, &pids);
+    proxy.black_hole(Direction::Both);
+    let held = InterProcessMutex::new(&client, &path).unwrap().lock().unwrap();
+    for pid in &pids {
+        assert_gone(&machine, what, pid, SESSION_TIME);
+    }
+    held.release().unwrap();
+    let _ = kill(keeper, Signal::SIGCONT);
+    eventually("its keeper is gone", || is_gone(&keeper.to_string()));
+}
+
+#[test]
+fn in_a_black_hole_all_are_gone_before_the_next_one_holds_the_lock() {
+    two_are_never_at_work("black hole", |_, _| {});
+}
+
+#[test]
+fn a_stopped_keeper_keeps_nobody_at_work() {
+    two_are_never_at_work("keeper stopped", |keeper, _| kill(keeper, Signal::SIGSTOP).unwrap());
+}
+
+#[test]
+fn a_stopped_watchdog_keeps_nobody_at_work() {
+    two_are_never_at_work("watchdog stopped", |keeper, _| kill(watchdog_below(keeper), Signal::SIGSTOP).unwrap());
+}
+
+#[test]
+fn what_a_killed_script_leaves_behind_is_gone_too() {
+    two_are_never_at_work("script killed", |_, pids| {
+        kill(Pid::from_raw(pids.last().unwrap().parse().unwrap()), Signal::SIGKILL).unwrap();
+    });
+}
+
+#[test]
+fn without_its_keeper_or_its_watchdog_a_script_does_not_go_on() {
+    let client = support::connect(support::builder(support::server(), ""));
+    for of in [|keeper| keeper, watchdog_below] {
+        let (machine, path) = (Machine::watch(), path());
+        let mut run = Running::start(script(&format!("{LOCK}{STUBBORN}"), &path));
+        let (keeper, pids) = begin(&mut run);
+        let begin = Instant::now();
+        kill(of(keeper), Signal::SIGKILL).unwrap();
+        for pid in &pids {
+            let gone = eventually("it is gone", || is_gone(pid));
+            machine.assert_at_most("it is gone", begin..gone, Duration::from_secs(1));
+        }
+        // By the end of the keeper's session, or by its release.
+        InterProcessMutex::new(&client, &path).unwrap().lock().unwrap().release().unwrap();
+    }
+}
