@@ -1,6 +1,6 @@
 //! How znodes are created: protected names, ACLs, parents.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     base::{paths::ServerPath, random},
@@ -64,18 +64,34 @@ impl CuratorFramework {
         directory: &ServerPath,
         containers: bool,
     ) -> Result<bool> {
-        let chain: Vec<ServerPath> = directory.ancestors().chain([directory.clone()]).collect();
+        let made = self.make_directories(call, session, &[directory], containers)?;
+        Ok(made.contains(directory))
+    }
+
+    /// The same for several, in as many round trips as for one. Returns what this call made.
+    pub(crate) fn make_directories(
+        &self,
+        call: &Call<'_>,
+        session: &Arc<dyn Session>,
+        directories: &[&ServerPath],
+        containers: bool,
+    ) -> Result<Vec<ServerPath>> {
+        let chains = directories.iter().flat_map(|directory| directory.ancestors().chain([(*directory).clone()]));
+        // A znode comes behind those above it.
+        let chain: BTreeSet<ServerPath> = chains.collect();
         let looks = chain.iter().map(|path| Request::Exists { path: path.as_str().to_owned(), watch: false });
         let replies = call.ask_all(session, looks);
-        let (mut missing, mut is_below_ephemeral) = (Vec::new(), false);
+        let (mut missing, mut ephemeral) = (Vec::new(), Vec::new());
         for (path, reply) in chain.into_iter().zip(replies) {
             match reply {
-                Ok(found) => is_below_ephemeral = matches!(found, Response::Stat(stat) if stat.ephemeral_owner != 0),
+                Ok(Response::Stat(stat)) if stat.ephemeral_owner != 0 => ephemeral.push(path),
+                Ok(_) => {}
                 Err(error) if error.is_no_node() => missing.push(path),
                 Err(error) => return Err(error),
             }
         }
-        if is_below_ephemeral && !missing.is_empty() {
+        let is_below_ephemeral = |path: &ServerPath| path.parent().is_some_and(|parent| ephemeral.contains(&parent));
+        if missing.iter().any(is_below_ephemeral) {
             // The server would refuse the creates one by one.
             return Err(call.error(SessionError::Server(ErrorCode::NoChildrenForEphemerals)));
         }
@@ -116,7 +132,7 @@ impl CuratorFramework {
         session: &Arc<dyn Session>,
         missing: &[ServerPath],
         containers: bool,
-    ) -> Result<bool> {
+    ) -> Result<Vec<ServerPath>> {
         let are_containers = containers && session.has_containers();
         let replies = call.ask_all(
             session,
@@ -132,15 +148,15 @@ impl CuratorFramework {
         if are_containers && codes.any(is_refused) {
             return self.make_missing(call, session, missing, false);
         }
-        let mut made_last = false;
-        for reply in replies {
-            made_last = match reply {
-                Ok(_) => true,
-                Err(error) if error.is_node_exists() => false,
+        let mut made = Vec::new();
+        for (path, reply) in missing.iter().zip(replies) {
+            match reply {
+                Ok(_) => made.push(path.clone()),
+                Err(error) if error.is_node_exists() => {}
                 Err(error) => return Err(error),
-            };
+            }
         }
-        Ok(made_last)
+        Ok(made)
     }
 
     /// The request for a parent that is made on the way, with the ACL that the provider names; a container if `containers`,

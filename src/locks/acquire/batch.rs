@@ -16,6 +16,7 @@ use crate::{
     },
     error::{Meaning, Result},
     framework::{
+        cleanup::jobs::Job,
         client::{call::Call, core::Core},
         znodes::create::protection,
     },
@@ -60,6 +61,8 @@ pub struct Batch {
     may_go: Cell<Option<bool>>,
     /// When the last transaction was sent, unless some of it were withdrawn.
     sent: Cell<Option<Instant>>,
+    /// The locks whose directories were made for a transaction that failed for want of one. `None`: none has failed so.
+    made: RefCell<Option<Vec<Arc<LockInternals>>>>,
 }
 
 /// Replies that are on their way.
@@ -82,7 +85,7 @@ impl Batch {
     pub(in crate::locks) fn new(options: &AcquireOptions) -> Batch {
         let looks_first = options.is_mere_try() || options.max_ahead.is_some();
         let may_go = Cell::new(looks_first.then_some(false));
-        Batch { shares: RefCell::default(), may_go, sent: Cell::default() }
+        Batch { shares: RefCell::default(), may_go, sent: Cell::default(), made: RefCell::default() }
     }
 
     /// Whether locks of this client may go together: it does not look before it writes, and its last acquires met nobody.
@@ -175,6 +178,32 @@ impl Batch {
         drop(self.shares.take());
     }
 
+    /// Withdraws all that is left, as this lock's transaction has failed for want of a directory, and makes the directories of all of
+    /// them: the others go together again. The second time they go one by one, and the one that failed is named. Whether it has
+    /// made that of this lock.
+    pub(super) fn lacks_directories(&self, lock: &LockInternals, call: &Call<'_>) -> bool {
+        let behind: Vec<_> = self.shares.borrow().iter().map(|share| share.lock.clone()).collect();
+        self.withdraw();
+        let Some(session) = call.session().ok().filter(|_| self.made.borrow().is_none()) else {
+            self.failed(lock);
+            return false;
+        };
+        let directories: Vec<_> = behind.iter().map(|lock| lock.directory()).chain([lock.directory()]).collect();
+        // What is wrong with one of them shows where it is made by itself.
+        let made = lock.client().make_directories(call, &session, &directories, true).unwrap_or_default();
+        let is_made = |lock: &LockInternals| made.contains(lock.directory());
+        *self.made.borrow_mut() = Some(behind.into_iter().filter(|lock| is_made(lock)).collect());
+        is_made(lock)
+    }
+
+    /// Whether the directory was made for this lock, which cares for it from here on.
+    pub(super) fn take_directory(&self, lock: &LockInternals) -> bool {
+        let mut made = self.made.borrow_mut();
+        let Some(made) = made.as_mut() else { return false };
+        let index = made.iter().position(|of| std::ptr::eq(&**of, lock));
+        index.map(|index| made.swap_remove(index)).is_some()
+    }
+
     /// Notes that others stand in the way: the next acquires go one by one.
     pub(super) fn met_others(&self, lock: &LockInternals) {
         lock.client().core.one_by_one.store(ONE_BY_ONE, Ordering::Relaxed);
@@ -185,6 +214,15 @@ impl Batch {
         self.may_go.set(Some(false));
         self.met_others(lock);
         self.withdraw();
+    }
+}
+
+impl Drop for Batch {
+    /// The servers remove a container that was used, and never one that was not.
+    fn drop(&mut self) {
+        for lock in self.made.take().into_iter().flatten() {
+            lock.client().core.cleanup.add(Job::never_used(lock.directory().clone()));
+        }
     }
 }
 

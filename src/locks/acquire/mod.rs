@@ -157,7 +157,8 @@ impl<'a> Acquire<'a> {
             wake
         });
         let (acquire, call, sent) = (&self, &call, clock::now());
-        let (retries, gone, has_made_directory, granted) = (0, 0, false, Vec::new());
+        let has_made_directory = self.batch.is_some_and(|batch| batch.take_directory(self.lock));
+        let (retries, gone, granted) = (0, 0, Vec::new());
         Run { acquire, call, io, contention, queue_head, since, retries, gone, has_made_directory, sent, granted }.run()
     }
 
@@ -332,11 +333,14 @@ impl<'a> Run<'a> {
         if !is_same && answers.last().is_some_and(std::result::Result::is_ok) {
             answers.truncate(1);
         }
-        if answers.first().is_some_and(|answer| answer.as_ref().is_err_and(|failed| failed.code == Some(UNDONE))) {
-            batch.failed(self.acquire.lock);
-            return None;
+        match answers.first().and_then(|answer| answer.as_ref().err()?.code) {
+            Some(UNDONE) => batch.failed(self.acquire.lock),
+            Some(ErrorCode::NoNode) => {
+                self.has_made_directory = batch.lacks_directories(self.acquire.lock, self.call);
+            }
+            _ => return Some(answers),
         }
-        Some(answers)
+        None
     }
 
     fn receive(&mut self, mut sent: Vec<(Pending, Option<Watch>)>) -> Vec<Answer> {

@@ -50,7 +50,7 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 ///
 /// Where nobody else wants them, mutexes, read locks and write locks of one client are acquired in one round trip, and
 /// released in one, however many they are: their creates go as one transaction, and so do their deletes. Such locks have
-/// the same fencing token, each in its own directory. Answers that took 20 ms or longer are looked at once more, which is a second
+/// the same fencing token, each in its own directory. Directories that are missing are made first, all of them in two round trips. Answers that took 20 ms or longer are looked at once more, which is a second
 /// round trip. If somebody is in front in one of the queues, the contenders behind that one leave theirs before it waits:
 /// others wait for these for a moment at most (a mere try of one fails meanwhile), and no two multi locks for each other. Cached locks,
 /// and those that listen for [unclean deaths](InterProcessMutex::with_unclean_deaths), go one by one. The client's next few acquires of

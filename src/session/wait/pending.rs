@@ -163,7 +163,7 @@ pub(crate) fn submit(
 /// transaction too. What would be larger than the limit goes as several transactions.
 ///
 /// [`UNDONE`] is the answer to each of a transaction that failed: none was carried out, and which one is to blame shows where
-/// each is sent by itself.
+/// each is sent by itself. Where creates failed for want of a parent, [`NoNode`](ErrorCode::NoNode) is.
 pub(crate) fn submit_together(
     session: &Arc<dyn Session>,
     together: Vec<Request>,
@@ -175,8 +175,10 @@ pub(crate) fn submit_together(
     for mut part in in_parts(together, limit) {
         let (senders, replies): (Vec<_>, Vec<_>) = part.iter().map(|_| reply_slot()).unzip();
         waiting.extend(replies.into_iter().map(|reply| (batch.len(), reply)));
+        let creates = part.iter().all(|request| matches!(request, Request::Create { .. }));
         let request = part.pop_if(|_| senders.len() == 1).unwrap_or(Request::Multi(part));
-        batch.push(Submission { request, watcher: None, on_reply: Box::new(|reply| share_out(senders, reply)) });
+        let on_reply = Box::new(move |reply| share_out(senders, reply, creates));
+        batch.push(Submission { request, watcher: None, on_reply });
     }
     for request in behind {
         let (on_reply, reply) = on_reply();
@@ -214,9 +216,10 @@ fn in_parts(requests: Vec<Request>, limit: usize) -> Vec<Vec<Request>> {
 }
 
 /// Hands the results of a transaction to those who wait for them.
-fn share_out(senders: Vec<ReplySender>, reply: Reply) {
+fn share_out(senders: Vec<ReplySender>, reply: Reply, creates: bool) {
     let failed = |code: ErrorCode| {
-        let code = if code.meaning() == Meaning::Final { UNDONE } else { code };
+        let is_without_parent = creates && code == ErrorCode::NoNode;
+        let code = if code.meaning() == Meaning::Final && !is_without_parent { UNDONE } else { code };
         vec![Err(SessionError::Server(code)); senders.len()]
     };
     let replies: Vec<Reply> = match reply {

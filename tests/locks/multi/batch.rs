@@ -279,7 +279,57 @@ fn one_that_is_refused_is_named_and_one_without_a_directory_gets_it() {
     held.release().unwrap();
     assert_eq!(scene.left(&paths), [0; 4]);
     let operations = scene.operations();
-    assert_eq!(operations.iter().filter(|operation| **operation == op::MULTI).count(), 2, "{operations:?}");
+    // The first one goes alone behind the failure, and the others together.
+    assert_eq!(operations.iter().filter(|operation| **operation == op::MULTI).count(), 3, "{operations:?}");
+}
+
+#[test]
+fn missing_directories_are_made_together_and_the_next_acquires_are_one_transaction() {
+    let (paths, scene) = (["/aa/a", "/ab/b", "/ac/c", "/ac/d"].map(str::to_owned), Scene::with(&[]));
+    let lock = multi_at(&scene.client, &paths);
+    let acquired = |expected: &[i32]| {
+        let held = lock.lock().unwrap();
+        assert_eq!(scene.left(&paths), [1; 4]);
+        let operations = scene.operations();
+        assert!(operations.starts_with(expected), "{operations:?}");
+        held.release().unwrap();
+        assert_eq!(scene.left(&paths), [0; 4]);
+        scene.operations();
+    };
+    let together = |count: usize| [vec![op::MULTI], vec![op::GET_CHILDREN; count]].concat();
+    // Eight znodes are missing, the namespace among them: each group is one round trip.
+    let looks = vec![op::EXISTS; 8];
+    let is_made = |operation: &i32| [op::CREATE, op::CREATE_CONTAINER].contains(operation);
+    let held = lock.lock().unwrap();
+    let operations = scene.operations();
+    let (made, rest): (Vec<i32>, Vec<i32>) = operations.into_iter().partition(|operation| is_made(operation));
+    assert_eq!(made.len(), 8 + 1, "{made:?}");
+    let expected = [together(4), looks, vec![op::GET_CHILDREN], together(3)].concat();
+    assert!(rest.starts_with(&expected), "{rest:?}");
+    held.release().unwrap();
+    scene.operations();
+    for _ in 0..2 {
+        acquired(&together(4));
+    }
+}
+
+#[test]
+fn directories_that_were_made_for_locks_that_are_not_reached_are_left_to_the_servers() {
+    let paths = ["/aa", "/ab/b", "/ac/c"].map(str::to_owned);
+    let scene = Scene::with(&paths[..1]);
+    let held = InterProcessMutex::new(&scene.other, &paths[0]).unwrap().lock().unwrap();
+    let uses = || scene.other.check_exists().for_path(&paths[1]).unwrap().map(|stat| stat.cversion);
+    let (token, lock) = (CancelToken::new(), multi_at(&scene.client, &paths));
+    thread::scope(|scope| {
+        let options = AcquireOptions::new().cancel_token(&token);
+        let waits = scope.spawn(move || lock.acquire_with(&options));
+        eventually("they are made", || uses().is_some());
+        token.cancel();
+        assert!(matches!(waits.join().unwrap(), Err(Error::Cancelled { .. })));
+    });
+    // A server removes a container that had a child once.
+    eventually("they were used once", || uses().is_some_and(|uses| uses > 0));
+    held.release().unwrap();
 }
 
 #[test]

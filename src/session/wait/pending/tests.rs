@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::*;
 use crate::{base::clock, session::wait::cancel::CancelToken};
 use crate::{
-    proto::response::Response,
+    proto::{response::Response, types::CreateMode},
     session::{api::SessionError, fake::stub::StubSession},
 };
 
@@ -160,6 +160,17 @@ fn each_of_a_transaction_has_its_own_result_or_is_undone_or_in_doubt_with_all() 
     let is = |code: ErrorCode| move |reply: &Reply| matches!(reply, Err(SessionError::Server(found)) if *found == code);
     let failed = |code| done(vec![Err(None), Err(Some(code))]);
     assert!(failed(ErrorCode::NoNode).iter().all(is(UNDONE)));
+    let (desk, session) = desk(true);
+    let create = |path: &str| Request::Create {
+        path: path.into(),
+        data: Vec::new(),
+        acl: Vec::new(),
+        mode: CreateMode::Ephemeral,
+    };
+    let (created, _) = submit_together(&session, vec![create("/a/b"), create("/c/d")], Vec::new(), 1000);
+    desk.answer(Ok(Response::Multi(vec![Err(None), Err(Some(ErrorCode::NoNode))])));
+    let created: Vec<Reply> = created.into_iter().map(|pending| pending.wait(soon()).unwrap()).collect();
+    assert!(created.iter().all(is(ErrorCode::NoNode)), "for want of a parent");
     assert!(shared_out(Err(SessionError::Server(ErrorCode::Unimplemented))).iter().all(is(UNDONE)));
     // Perhaps it is carried out all the same.
     assert!(failed(ErrorCode::SessionMoved).iter().all(is(ErrorCode::SessionMoved)));
