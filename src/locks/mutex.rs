@@ -46,7 +46,7 @@ use crate::{
 /// A clone is the same lock: a thread that holds it through one holds it through the other. Each `with_` method makes
 /// another lock object on the same path, as [`new`](InterProcessMutex::new) does, and leaves clones that were made
 /// before as they are: they keep their holds and their listeners, and queue with the other one. So call it right after
-/// `new`, and not on a lock that is held: without a clone, a hold that was acquired without a guard cannot be released.
+/// `new`: on a lock that is held by [`acquire`](InterProcessMutex::acquire) it takes away the object that could release it.
 ///
 /// # When the connection goes
 /// While the connection is suspended a waiter keeps its place, and a holder is told when the lock is in doubt

@@ -155,8 +155,8 @@ impl WriteLock {
     }
 
     /// Whether the lock is this object's, and nobody else's right now: from the grant up to
-    /// [`Hold::valid_until`](crate::Hold::valid_until), however slow a listener is. Once `false` it is so until the listener
-    /// has been told and another term begins.
+    /// [`Hold::valid_until`](crate::Hold::valid_until), however slow a listener is. Once `false`, it stays so until the
+    /// listener has been told of the end of this term and another one begins.
     #[must_use]
     pub fn is_owner(&self) -> bool {
         self.candidate.leadership().is_some()

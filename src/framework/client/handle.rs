@@ -50,7 +50,8 @@ impl CuratorFramework {
     }
 
     /// Blocks until there is a connection, over suspensions and lost sessions. Returns `false` if the time is up first;
-    /// [`connection_error`](Self::connection_error) then says why. `None` waits for ever. Java: `blockUntilConnected`.
+    /// [`connection_error`](Self::connection_error) then says why. `None` waits for ever. Listeners hear of the
+    /// connection on a thread of their own, perhaps a moment later. Java: `blockUntilConnected`.
     ///
     /// # Errors
     /// [`Error::NotStarted`]; [`Error::ClientClosed`], also when it is closed meanwhile; [`Error::AuthFailed`].

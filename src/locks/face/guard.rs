@@ -17,8 +17,9 @@ use crate::{
 
 /// A held lock that belongs to a thread: dropping it releases the lock.
 ///
-/// It borrows nothing, so it may be kept in a struct, or returned, and outlive the lock object. But it stays with its thread:
-/// others may look at it, or have a clone of its [`Hold`].
+/// It borrows nothing, so it may be kept in a struct, or returned, and outlive the lock object. But it stays with its thread
+/// (to the compiler, by a [`MutexGuard`](std::sync::MutexGuard)): others may look at it, or have a clone of its [`Hold`]. The guard of an
+/// [`InterProcessSemaphoreMutex`](crate::InterProcessSemaphoreMutex) may go to another thread, and be held over an `.await`.
 ///
 /// The guard dereferences to [`Hold`], the holder's knowledge of the lock: the [fencing token](Hold::fencing_token), up
 /// to when the lock cannot have been given to anybody else ([`valid_until`](Hold::valid_until)), and whether it was

@@ -36,7 +36,7 @@ macro_rules! lock_methods {
                 self.acquire_with(&$crate::locks::options::acquire::AcquireOptions::new()).map(drop)
             }
 
-            /// Acquires the lock unless the time is up first: then `false`, and nothing is left in the queue.
+            /// Acquires the lock unless the time is up first: then `false`, and it leaves the queue.
             ///
             /// The time bounds everything: the wait for a connection, retries and the wait for others, over a
             /// suspension and a new session. Zero means not to wait for others: a lock that is taken costs a read and
@@ -51,7 +51,7 @@ macro_rules! lock_methods {
             }
 
             /// Acquires the lock with a timeout, a cancel token, both or neither. `false`: the time was up first. A
-            /// cancellation ends the wait at once, and nothing is left in the queue.
+            /// cancellation ends the wait at once, and it leaves the queue.
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire`], and [`Error::Cancelled`](crate::error::Error::Cancelled).")]
@@ -61,7 +61,7 @@ macro_rules! lock_methods {
                 Ok(held.map(|held| self.keep(held)).is_some())
             }
 
-            /// Gives the lock back, once for each time it was acquired. The last time is one round trip for each znode.
+            /// Gives the lock back, once for each time it was acquired. The last time is one round trip.
             /// Each release of a lost lock says that it was lost.
             ///
             /// Without the server's confirmation it reports [`Error::ConnectionLoss`](crate::Error::ConnectionLoss) after
@@ -84,9 +84,8 @@ macro_rules! lock_methods {
                 guard.ok_or_else($crate::locks::face::methods::no_end)
             }
 
-            /// Acquires the lock as a guard unless the time is up first: then `None`, and nothing is left in the queue.
-            /// The time
-            #[doc = concat!("bounds what that of [`", stringify!($lock), "::acquire_timeout`] does.")]
+            /// Acquires the lock as a guard unless the time is up first: then `None`, and it leaves the queue. The time
+            #[doc = concat!("bounds the same as in [`", stringify!($lock), "::acquire_timeout`].")]
             ///
             /// # Errors
             /// As [`InterProcessLock::acquire_timeout`](crate::InterProcessLock::acquire_timeout).
@@ -121,6 +120,8 @@ macro_rules! lock_methods {
             ///
             /// While the connection is suspended, and after a loss, `work` goes on: nobody can end it from outside. It asks
             /// [`is_valid`](crate::Hold::is_valid) of its guard before each step that must not overlap another holder's.
+            ///
+            /// Work that can fail returns a `Result` of its own: `lock.run(|held| -> Result<_, MyError> { .. })??`.
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($lock), "::acquire`]; then `work` was not called. And")]

@@ -121,8 +121,8 @@ impl Hold {
     /// it is [`Held`](HoldState::Held); after [`Lost`](HoldState::Lost) or [`Released`](HoldState::Released) the channel
     /// ends.
     ///
-    /// A state that is over before the client's thread comes to it is not told: a lock whose znode was deleted may be lost without
-    /// a doubt before it.
+    /// A state that is over before the client's thread comes to it is not told: a lock whose znode was deleted may be told as
+    /// lost, and not as in doubt before.
     ///
     /// Each call makes a channel of its own, with all changes. So ask once, in front of a loop: in the loop a lock in doubt
     /// would be told as in doubt in each round.

@@ -211,8 +211,8 @@ impl LeaderLatch {
         }
     }
 
-    /// Whether this latch leads, and nobody else can right now; no listener, however slow, delays that. Once `false` it is
-    /// so until the listeners have been told and another term begins. Costs nothing.
+    /// Whether this latch leads, and nobody else can right now; no listener, however slow, delays that. Once `false`, it
+    /// stays so until the listeners have been told of the end of this term and another one begins. Costs nothing.
     #[must_use]
     pub fn has_leadership(&self) -> bool {
         self.leadership().is_some()
@@ -342,8 +342,8 @@ pub trait LeaderLatchListener: Send + Sync + 'static {
     fn is_leader(&self, leadership: &Leadership);
 
     /// The latch does not lead any more. Called once for each [`is_leader`](LeaderLatchListener::is_leader), after that
-    /// has returned. If the leader gives up by itself, the next one leads after this has returned; if it may have lost
-    /// its session, this is called at [`Hold::valid_until`](crate::Hold::valid_until) at the latest, unless the process
+    /// has returned; but not where the latch is closed or dropped with [`CloseMode::Silent`], the default. If the leader
+    /// gives up by itself, the next one leads after this has returned; if it may have lost its session, this is called at [`Hold::valid_until`](crate::Hold::valid_until) at the latest, unless the process
     /// is paused or an earlier listener is still running.
     fn not_leader(&self);
 }

@@ -119,7 +119,8 @@ impl AcquireOptions {
     }
 
     /// Returns [`Error::StillTaken`](crate::Error::StillTaken) on timeout (path, number in front) instead of `false` or
-    /// `None`. For a multi lock it is the path of the member that could not be acquired.
+    /// `None`. For a multi lock it is the path of the member that could not be acquired. Who is in front tells
+    /// [`LockQueue::inspect`](crate::LockQueue::inspect).
     ///
     /// ```
     /// # curator_locks::docs::example(|client| {

@@ -16,8 +16,8 @@ use crate::{
 ///
 /// A lease belongs to no thread: any may give it back. It dereferences to [`Hold`], the holder's knowledge of it.
 ///
-/// While the connection is suspended the lease is [in doubt](crate::HoldState::InDoubt); it is
-/// [lost](crate::HoldState::Lost) when the session is.
+/// While the connection is suspended the lease is held, and [in doubt](crate::HoldState::InDoubt) once
+/// [`valid_until`](Hold::valid_until) has passed; it is [lost](crate::HoldState::Lost) when the session is.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {

@@ -28,7 +28,7 @@ use crate::error::Error;
 /// [`release`](Self::release) gives back a hold that [`acquire`](Self::acquire) took, from any thread, but the calling
 /// thread's own hold first: a thread that has lost the lock is told of that, and frees nobody else's. A guard gives
 /// back its own hold. A thread that releases for another one can name the hold:
-/// [`release_holds`](crate::InterProcessLock::release_holds).
+/// [`release_holds`](crate::InterProcessLock::release_holds), a method of the trait [`InterProcessLock`](crate::InterProcessLock).
 ///
 /// Uncontended, acquire and release are one round trip each. After a lost connection it behaves as the
 /// [semaphore](InterProcessSemaphoreV2) does.
