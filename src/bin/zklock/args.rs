@@ -29,7 +29,7 @@ The command gets these variables:
   ZKLOCK_TOKEN      the fencing token, which grows with every grant (one on each line)
   ZKLOCK_SESSION    the id of the session
   ZK_CONNECT        the servers
-It does not get ZKLOCK_AUTH and ZKLOCK_SASL_PASSWORD: a zklock that it runs finds credentials in the file, and its servers, too, \
+and ZKLOCK_KEEPER, which is for zklock. It does not get ZKLOCK_AUTH and ZKLOCK_SASL_PASSWORD: a zklock that it runs finds credentials in the file, and its servers, too, \
 if --config or ZKLOCK_CONFIG names one with servers.
 
 Exit status: the command's own; 128 + N if it died of signal N. Besides:
@@ -67,28 +67,35 @@ Two lines take the lock, and one gives it back:
   make report
   zklock unlock
 
-Written so, with the variable and `|| exit`, the script ends where the lock is not to be had or zklock is missing. The second \
-line sets the variables that `zklock run` gives to its command, and ZKLOCK_KEEPER, and opens a descriptor (9, or the next lower one that \
-is free). By these the script's processes are known: so it comes before all that needs the lock.
+Written so, the script ends where the lock is not to be had or zklock is missing. `eval \"$(zklock lock ..)\"` or `local held=$(..)` \
+hides that, and the script may go on without the lock. The second line comes before all that needs the lock, and before \
+the next lock is asked for. It sets ZKLOCK_PATH, ZKLOCK_NODE, ZKLOCK_TOKEN and ZKLOCK_SESSION, as `zklock run` does, but does not \
+export them: what the script starts may outlast the lock. It exports ZKLOCK_KEEPER, and opens a descriptor (9, or the next lower one \
+that is free), by which zklock knows what the script has started.
 
 A process in the background holds the lock: until `zklock unlock`, or until the script and all that it has started since \
 have ended. If the servers may be about to give the lock to somebody else, the script and these processes get TERM and KILL as the \
 command of `zklock run` does, and TERM upon `zklock revoke`. As there, what begins a session of its own (setsid) or gets \
-other rights (sudo) is not ended.
+other rights (sudo) is not ended; nor is what has neither that variable nor that descriptor and outlives the script.
 
 `zklock run` is the safer one of the two: its command is bound by the kernel to the process that holds the lock. A script is not. If \
 that process is killed, a second one ends the script, and if both are, or both are stopped for longer than the lock lasts, the script \
-goes on without a lock.
+goes on without a lock. The first process of a container, which nobody can kill from inside, needs `zklock run`, too.
 
 For those who know flock(1): `exec 9>FILE; flock 9` are the first two lines, and `flock -u 9` is the last one. Where the last process \
 that has inherited the descriptor ends, the file's lock ends, and so it is here.
 
-Exit status: 0, the lock is held; 124, it was not to be had (see --conflict-exit-code); 125, zklock itself failed. Where it is \
-not 0, the output is a line that ends the shell that evaluates it.
+Exit status: 0, the lock is held; 123, it was lost at once; 124, it was not to be had (see --conflict-exit-code); 125, zklock itself \
+failed; 128 + N, signal N ended it.
 
 Examples:
   held=$(zklock lock --for $$ --nonblock /jobs/report) || exit
   held=$(zklock lock --for $$ --also /accounts/17 /accounts/4) || exit";
+
+#[cfg(target_os = "linux")]
+const UNLOCK_HELP: &str = "\
+It returns once the lock is given back. It gives back what this script has taken, and no lock under which the script itself runs. What \
+the script has started in the background goes on, without a lock: wait for it before.";
 
 const LS_HELP: &str = "\
 STATE is one of
@@ -207,6 +214,7 @@ pub(crate) enum Command {
     Lock(Lock),
     /// Give back what `zklock lock` has taken for this script
     #[cfg(target_os = "linux")]
+    #[command(after_help = UNLOCK_HELP)]
     Unlock(Unlock),
     /// Show who holds a lock and who waits for it
     #[command(after_help = LS_HELP)]

@@ -15,7 +15,12 @@ mod top;
 mod tree;
 mod voice;
 
-use std::{env, ffi::OsString, io::Write, process::ExitCode};
+use std::{
+    env,
+    ffi::OsString,
+    io::{self, IsTerminal, Write},
+    process::ExitCode,
+};
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
 
@@ -45,7 +50,7 @@ fn main() -> ExitCode {
                 }
                 _ => error.print().is_ok(),
             };
-            return if is_help { ExitCode::SUCCESS } else { ExitCode::from(FAILED) };
+            return if is_help { ExitCode::SUCCESS } else { failed(FAILED) };
         }
     };
     let status = match obey(&cli) {
@@ -54,11 +59,23 @@ fn main() -> ExitCode {
             if !text.is_empty() {
                 voice::say(text);
             }
-            ExitCode::from(status)
+            failed(status)
         }
     };
     voice::finish();
     status
+}
+
+/// A shell that evaluates what `zklock lock` prints without a look at its status must not go on.
+fn failed(status: u8) -> ExitCode {
+    let words: Vec<String> = env::args_os().skip(1).filter_map(|word| word.into_string().ok()).collect();
+    let program = Cli::command();
+    let command = words.iter().find(|word| program.find_subcommand(word).is_some());
+    let is_helper = words.first().is_some_and(|first| first.starts_with("__"));
+    if !is_helper && command.is_some_and(|command| command == "lock") && !io::stdout().is_terminal() {
+        let _ = show::print(&format!("exit {status}\n"));
+    }
+    ExitCode::from(status)
 }
 
 fn obey(cli: &Cli) -> Result<u8> {

@@ -174,9 +174,11 @@ fn a_script_may_have_several_locks_one_after_the_other_and_at_once() {
     assert_eq!(output.status.code(), Some(7), "{}", stderr_of(&output));
     let said = stderr_of(&output);
     assert!(said.contains(&format!("this script has the locks {one} and {two}: unlock which one?")), "{said}");
-    assert!(said.contains("this script has no lock: ZKLOCK_KEEPER"), "{said}");
+    assert!(said.contains("this script has no lock that `zklock lock` has taken for it"), "{said}");
     let together = format!("held=$(zklock lock --for $$ --also {two} {one}) || exit\neval \"$held\"\n");
-    let both = script(&format!("{together}echo \"$ZKLOCK_PATH\"; zklock unlock {one}; exit 7"), "").output().unwrap();
+    let both = script(&format!("{together}echo \"$ZKLOCK_PATH\"; zklock unlock {two} || exit 9; exit 7"), "")
+        .output()
+        .unwrap();
     let mut paths = [one.as_str(), &two];
     paths.sort_unstable();
     assert_eq!(stdout_of(&both), format!("{}\n{}\n", paths[0], paths[1]));
@@ -195,7 +197,7 @@ fn what_is_wrong_with_the_script_is_said() {
     let (path, gone) = (path(), run("echo $$", &path()));
     let gone = stdout_of(&gone).trim().to_owned();
     for (arguments, said) in [
-        (format!("--for {gone}"), format!("cannot find the script, --for {gone}")),
+        (format!("--for {gone}"), format!("--for {gone}: that process has ended")),
         ("--for 1".into(), "1 is not in 2..".into()),
         ("--for 0".into(), "0 is not in 2..".into()),
         (String::new(), "--for <PID>".into()),
@@ -235,4 +237,104 @@ fn whoever_asks_for_the_lock_or_ends_its_keeper_ends_the_script_first() {
         assert_eq!(run.status(), 0);
         eventually("the lock is given back", || entries(&client, &path) == 0);
     }
+}
+
+#[test]
+fn an_inner_script_gives_back_its_own_lock_and_no_other() {
+    let (client, outer, inner) = (client(), path(), path());
+    // It is told that it has none, the second time.
+    let function = format!("zklock() {{ {} \"$@\"; }}\n", env!("CARGO_BIN_EXE_zklock"));
+    let text = format!(
+        "{LOCK}sh -c '{function}{LOCK}zklock unlock || exit 9; zklock unlock && exit 8; exit 7' sh {inner}\n\
+         echo $?; zklock ls --exit-code {outer} && exit 6; zklock unlock || exit 5; echo free; read line"
+    );
+    let mut command = script(&text, &outer);
+    command.stdin(Stdio::piped());
+    let mut run = Running::start(command);
+    assert_eq!(run.line(), "7");
+    assert!(run.line().contains(&outer), "it is held");
+    while run.line() != "free" {}
+    assert_eq!(entries(&client, &outer) + entries(&client, &inner), 0);
+}
+
+#[test]
+fn what_is_started_after_the_lock_is_not_told_that_it_has_it() {
+    let path = path();
+    let text = "sh -c 'echo \"<$ZKLOCK_PATH$ZKLOCK_TOKEN$ZKLOCK_NODE$ZKLOCK_SESSION>\"'; echo \"$ZKLOCK_PATH\"";
+    // Below another lock, too, whose variables are exported.
+    let inner = format!("zklock() {{ {} \"$@\"; }}\n{LOCK}{text}", env!("CARGO_BIN_EXE_zklock"));
+    let below =
+        zklock_at(&support::server().connect_string(), ["run", &self::path(), "--", "sh", "-c", &inner, "sh", &path]);
+    for mut command in [script(&format!("{LOCK}{text}"), &path), below] {
+        assert_eq!(stdout_of(&command.output().unwrap()), format!("<>\n{path}\n"));
+    }
+}
+
+/// What the script takes hides nothing from the `zklock run` that it runs under.
+#[test]
+fn a_job_of_a_script_keeps_the_lock_that_the_script_runs_under() {
+    let (client, outer, inner) = (client(), path(), path());
+    let text = format!(
+        "zklock() {{ {} \"$@\"; }}\n{LOCK}set -m; sleep 1000 & echo $!; zklock unlock; exit 7",
+        env!("CARGO_BIN_EXE_zklock")
+    );
+    let mut command =
+        zklock_at(&support::server().connect_string(), ["run", &outer, "--", "bash", "-c", &text, "bash", &inner]);
+    command.stderr(Stdio::piped());
+    let mut run = Running::start(command);
+    let job = run.line();
+    let mut said = String::new();
+    BufReader::new(run.child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.contains("keeps the lock by what it has started: "), "{said}");
+    assert_eq!((entries(&client, &outer), entries(&client, &inner)), (1, 0));
+    kill(Pid::from_raw(job.parse().unwrap()), Signal::SIGKILL).unwrap();
+    assert_eq!(run.status(), 7);
+}
+
+/// Neither a descriptor that the script has opened since, nor one of a subshell, is taken for the lock's.
+#[test]
+fn no_descriptor_of_the_script_is_taken_away() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let again = format!("zklock unlock; exec 9>{}\n{LOCK}echo second >&9; exit 7", file.path().display());
+    assert_eq!(run(&again, &path()).status.code(), Some(7));
+    assert_eq!(std::fs::read_to_string(file.path()).unwrap(), "second\n");
+    let subshell = format!("( exec 9<{}\n{LOCK}read line <&9; echo $line )", file.path().display());
+    assert_eq!(stdout_of(&script(&subshell, &path()).output().unwrap()), "second\n");
+    // What the script has open is closed by those who work for it.
+    let reader = format!("exec 3>&1\n{LOCK}exec 3>&- >&-; read line");
+    let mut command = script(&reader, &path());
+    command.stdin(Stdio::piped());
+    let mut running = Running::start(command);
+    assert_eq!(running.next_line(), None);
+    drop(running.child.stdin.take());
+    assert_eq!(running.status(), 1);
+}
+
+#[test]
+fn signals_that_the_script_ignores_keep_no_lock() {
+    for signal in ["USR1", "CHLD", "PIPE", "HUP INT QUIT TERM USR2"] {
+        let (client, path) = (client(), path());
+        let mut ignoring = Command::new("sh");
+        let inner = script(&format!("{LOCK}zklock unlock || exit 9; {LOCK}exit 7"), &path);
+        ignoring.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        ignoring.args(["-c", &format!("trap '' {signal}; exec sh \"$@\"")]).arg("sh").args(inner.get_args());
+        assert_eq!(ignoring.status().unwrap().code(), Some(7), "{signal}");
+        eventually("the lock is given back", || entries(&client, &path) == 0);
+    }
+}
+
+#[test]
+fn a_shell_that_looks_at_no_status_ends_where_it_can_be_told() {
+    for wrong in ["--for 1", "--for $$ --nonsense", "--for $$ --timeout x", ""] {
+        let text = format!("eval \"$(zklock lock {wrong} \"$1\")\"\necho at work");
+        let output = script(&text, &path()).output().unwrap();
+        assert_eq!((output.status.code(), stdout_of(&output).as_str()), (Some(FAILED), ""), "{wrong}");
+    }
+    // Nobody has evaluated what was printed.
+    let (client, path) = (client(), path());
+    let mut unread = script("zklock lock --for $$ \"$1\" | true; echo; read line", &path);
+    unread.stdin(Stdio::piped());
+    let mut run = Running::start(unread);
+    run.line();
+    eventually("the lock is given back", || entries(&client, &path) == 0);
 }

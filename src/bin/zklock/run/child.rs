@@ -3,7 +3,7 @@
 use std::{
     env,
     ffi::OsString,
-    io,
+    fs, io,
     os::unix::process::CommandExt,
     process::{Child, Command, ExitCode},
     time::Duration,
@@ -11,7 +11,7 @@ use std::{
 
 use nix::unistd::{getegid, getpid, getppid};
 
-use super::{clock, family};
+use super::{clock, mark::KEEPER};
 use crate::{
     failure::{FAILED, LOST, NOT_EXECUTABLE, NOT_FOUND},
     login::PASSWORD,
@@ -32,11 +32,9 @@ pub(super) fn remove_secrets(command: &mut Command) {
     command.env_remove(AUTH).env_remove(PASSWORD);
 }
 
-/// Takes away by what the processes of a hold are known.
+/// Takes away what shows under which locks this process runs, for one that has to outlive them.
 pub(super) fn remove_marks(command: &mut Command) {
-    for mark in [family::SESSION, family::NODE, family::KEEPER] {
-        command.env_remove(mark);
-    }
+    command.env_remove(KEEPER);
 }
 
 /// This program; by a name under which it is found also if its file was replaced meanwhile.
@@ -68,6 +66,22 @@ pub(super) fn start(
     }
     shim.process_group(0).spawn()
 }
+
+/// What a process that works for this program does first: it is called so, and keeps nothing open that it has inherited, such as the
+/// lock of another file or the pipe of another script's lock.
+#[cfg(target_os = "linux")]
+pub(super) fn begin_helper() {
+    let _ = nix::sys::prctl::set_name(c"zklock");
+    let descriptors = fs::read_dir("/proc/self/fd").into_iter().flatten();
+    let inherited = descriptors.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    // That of the list itself is closed by then.
+    for descriptor in inherited.filter(|descriptor| *descriptor > 2).collect::<Vec<_>>() {
+        let _ = nix::unistd::close(descriptor);
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn begin_helper() {}
 
 /// Asks the kernel to kill this process with its parent, and becomes the command.
 pub(crate) fn exec(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {

@@ -15,9 +15,10 @@ use nix::{
 
 use super::{
     Job, child,
-    family::{self, Family, Head},
+    family::{Family, Head},
     guard::Guard,
     hold::Held,
+    mark::{self, KEEPER, Mark},
     signals::{NOT_SUSPENDED, ends},
     terminal::Terminal,
 };
@@ -40,10 +41,10 @@ pub(super) struct Ended {
 /// Runs the command while the lock is held.
 pub(super) fn supervise(job: &Job<'_>, held: &Held, args: &Run) -> Result<Ended> {
     let Job { client, connect, locks, signals, .. } = job;
-    let variables = variables(client, connect, &locks.paths, held);
-    let marks = variables.iter().filter(|(name, _)| [family::SESSION, family::NODE].contains(name));
-    let mut guard =
-        Guard::begin(client, held, signals, Family::new(marks.map(|(name, value)| format!("{name}={value}"))))?;
+    let mark = Mark::new(client.session_id(), None, &locks.paths);
+    let mut variables = variables(client, &locks.paths, held).to_vec();
+    variables.extend([("ZK_CONNECT", (*connect).to_owned()), (KEEPER, mark::with(KEEPER, &mark))]);
+    let mut guard = Guard::begin(client, held, signals, Family::new(mark.to_string()))?;
     let started = guard.allow().and_then(|until| {
         let started = child::start(until, &args.line(), &variables, signals.ignores_internal());
         started.map_err(cannot("start the command"))
@@ -195,21 +196,15 @@ impl RunningCommand<'_> {
 }
 
 /// What is told of the locks to those who work under them.
-pub(super) fn variables(
-    client: &CuratorFramework,
-    connect: &str,
-    paths: &[String],
-    held: &Held,
-) -> [(&'static str, String); 5] {
+pub(super) fn variables(client: &CuratorFramework, paths: &[String], held: &Held) -> [(&'static str, String); 4] {
     let holds = held.holds();
     let lines =
         |line: fn(&curator_locks::Hold) -> String| holds.iter().map(|hold| line(hold)).collect::<Vec<_>>().join("\n");
     [
-        ("ZK_CONNECT", connect.to_owned()),
         ("ZKLOCK_PATH", paths.join("\n")),
-        (family::NODE, lines(|hold| hold.path().to_owned())),
+        ("ZKLOCK_NODE", lines(|hold| hold.path().to_owned())),
         ("ZKLOCK_TOKEN", lines(|hold| hold.fencing_token().to_string())),
-        (family::SESSION, format!("{:#x}", client.session_id())),
+        ("ZKLOCK_SESSION", format!("{:#x}", client.session_id())),
     ]
 }
 

@@ -1,6 +1,6 @@
 //! The processes of the command.
 
-use std::{fs, io};
+use std::fs;
 
 use nix::{
     errno::Errno,
@@ -8,16 +8,9 @@ use nix::{
     unistd::{Pid, getpid, getsid},
 };
 
+use super::mark;
 #[cfg(target_os = "linux")]
 use super::process::Script;
-
-/// The variables that tell the processes of one hold from all others.
-pub(super) const SESSION: &str = "ZKLOCK_SESSION";
-pub(super) const NODE: &str = "ZKLOCK_NODE";
-/// The same for those of a script: who keeps its locks, one on each line.
-pub(super) const KEEPER: &str = "ZKLOCK_KEEPER";
-/// To the process that keeps a script's lock, which has none of their marks: the session of the lock that the script has already.
-pub(super) const OUTER: &str = "ZKLOCK_OUTER_SESSION";
 
 /// Who has to end with the lock, and what it has started.
 #[derive(Debug, Default)]
@@ -44,31 +37,31 @@ impl Head {
 #[derive(Debug)]
 pub(super) struct Family {
     head: Head,
-    /// How the environment of its processes shows whose they are: NAME=VALUE, or a line of that value.
-    marks: Vec<String>,
+    /// The line of their environment that shows whose its processes are.
+    mark: String,
     session: Option<i32>,
 }
 
 impl Family {
-    pub(super) fn new(marks: impl IntoIterator<Item = String>) -> Family {
-        let session = getsid(None).ok().map(Pid::as_raw);
-        Family { head: Head::default(), marks: marks.into_iter().collect(), session }
+    pub(super) fn new(mark: String) -> Family {
+        Family { head: Head::default(), mark, session: getsid(None).ok().map(Pid::as_raw) }
     }
 
-    pub(super) fn marks(&self) -> &[String] {
-        &self.marks
+    pub(super) fn mark(&self) -> &str {
+        &self.mark
     }
 
     pub(super) fn set_head(&mut self, head: Head) {
         self.head = head;
     }
 
-    /// Its head, in messages.
-    pub(super) fn what(&self) -> &'static str {
+    /// Its head, in messages; `None`: there is none yet.
+    pub(super) fn what(&self) -> Option<&'static str> {
         match &self.head {
+            Head::Nobody => None,
+            Head::Group(_) => Some("the command"),
             #[cfg(target_os = "linux")]
-            Head::Script(_) => "the script",
-            Head::Nobody | Head::Group(_) => "the command",
+            Head::Script(_) => Some("the script"),
         }
     }
 
@@ -81,12 +74,17 @@ impl Family {
 
     /// Sends it to the head, so that it starts no more, and then to the processes that are not in its group.
     pub(super) fn signal(&self, signal: Signal) {
+        // What a script has started is known as long as it lives.
+        let before = self.alive();
         self.signal_group(signal);
         #[cfg(target_os = "linux")]
         if let Head::Script(script) = &self.head {
             signals(signal).for_each(|signal| script.process.signal(signal));
         }
-        for pid in self.alive() {
+        let mut others = [before, self.alive()].concat();
+        others.sort_unstable();
+        others.dedup();
+        for pid in others {
             let is_in_group = self.group().is_some_and(|group| nix::unistd::getpgid(Some(pid)) == Ok(group));
             if !is_in_group {
                 // The process may have ended meanwhile.
@@ -139,34 +137,23 @@ impl Family {
 
     /// The processes that have not ended, without a script itself. None without `/proc`.
     pub(super) fn alive(&self) -> Vec<Pid> {
-        pids().filter(|pid| *pid != getpid().as_raw() && self.has(*pid)).map(Pid::from_raw).collect()
-    }
-
-    fn has(&self, pid: i32) -> bool {
-        let Some(stat) = Stat::of(pid) else { return false };
-        let is_in_group = self.group().is_some_and(|group| group.as_raw() == stat.group);
-        let is_of_session = Some(stat.session) == self.session;
-        let is_of_script = match &self.head {
-            #[cfg(target_os = "linux")]
-            Head::Script(script) => is_of_session && script.has(pid),
-            Head::Nobody | Head::Group(_) => false,
+        let own = getpid().as_raw();
+        let all: Vec<_> = pids().filter(|pid| *pid != own).filter_map(|pid| Some((pid, Stat::of(pid)?))).collect();
+        #[cfg(target_os = "linux")]
+        let of_script = match &self.head {
+            Head::Script(script) => script.started(&all),
+            Head::Nobody | Head::Group(_) => Vec::new(),
         };
-        stat.lives && (is_in_group || is_of_script || is_of_session && self.is_marked(pid).unwrap_or_default())
+        #[cfg(not(target_os = "linux"))]
+        let of_script: Vec<i32> = Vec::new();
+        let has = |(pid, stat): &&(i32, Stat)| {
+            let is_in_group = self.group().is_some_and(|group| group.as_raw() == stat.group);
+            let is_of_session = Some(stat.session) == self.session;
+            let is_marked = || mark::is_below(*pid, &self.mark).unwrap_or_default();
+            stat.lives && (is_in_group || is_of_session && (of_script.contains(pid) || is_marked()))
+        };
+        all.iter().filter(has).map(|(pid, _)| Pid::from_raw(*pid)).collect()
     }
-
-    fn is_marked(&self, pid: i32) -> io::Result<bool> {
-        let environment = fs::read(format!("/proc/{pid}/environ"))?;
-        let variables = || environment.split(|byte| *byte == 0);
-        Ok(self.marks.iter().all(|mark| variables().any(|variable| carries(variable, mark))))
-    }
-}
-
-/// Whether the variable has this value, or a line of it.
-fn carries(variable: &[u8], mark: &str) -> bool {
-    let Some((name, line)) = mark.split_once('=') else { return false };
-    let value = variable.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"="));
-    let line = line.as_bytes();
-    value.is_some_and(|value| value == line || value.split(|byte| *byte == b'\n').any(|one| one == line))
 }
 
 fn pids() -> impl Iterator<Item = i32> {
@@ -193,6 +180,7 @@ pub(super) fn name(pid: Pid) -> String {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Stat {
     lives: bool,
+    pub(super) parent: i32,
     group: i32,
     pub(super) session: i32,
     /// When it was started, in ticks of the machine: no other process has the same number and the same start.
@@ -210,11 +198,18 @@ impl Stat {
     fn read(stat: &str) -> Option<Stat> {
         let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
         let state = fields.next()?;
-        let group = fields.nth(1)?.parse().ok()?;
+        let parent = fields.next()?.parse().ok()?;
+        let group = fields.next()?.parse().ok()?;
         let session = fields.next()?.parse().ok()?;
         let threads: i64 = fields.nth(13)?.parse().ok()?;
         let start = fields.nth(1)?.parse().ok()?;
-        Some(Stat { lives: !matches!(state, "X" | "x") && (state != "Z" || threads > 1), group, session, start })
+        Some(Stat {
+            lives: !matches!(state, "X" | "x") && (state != "Z" || threads > 1),
+            parent,
+            group,
+            session,
+            start,
+        })
     }
 }
 
@@ -225,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_process_is_read_whatever_its_name() {
-        let of = |lives| Some(Stat { lives, group: 23, session: 42, start: 99 });
+        let of = |lives| Some(Stat { lives, parent: 4, group: 23, session: 42, start: 99 });
         let rest = "34816 23 4194560 1 2 3 4 5 6 7 8 20 0";
         assert_eq!(Stat::read(&format!("17 (a) Z 1 (b) S 4 23 42 {rest} 1 0 99 7")), of(true));
         assert_eq!(Stat::read(&format!("17 (sh) Z 4 23 42 {rest} 1 0 99 7")), of(false));
@@ -234,19 +229,8 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_a_value_or_a_line_of_it() {
-        for value in ["1.2 /a", "0.1 /b\n1.2 /a", "1.2 /a\n0.1 /b"] {
-            assert!(carries(format!("K={value}").as_bytes(), "K=1.2 /a"), "{value}");
-        }
-        assert!(carries(b"K=/a\n/b", "K=/a\n/b"));
-        for variable in ["K=1.2 /ab", "K=11.2 /a", "KK=1.2 /a", "K", "", "K=", "=1.2 /a"] {
-            assert!(!carries(variable.as_bytes(), "K=1.2 /a"), "{variable}");
-        }
-    }
-
-    #[test]
     fn nobody_is_in_the_family_of_a_hold_that_nobody_runs_under() {
-        let mut family = Family::new([format!("{SESSION}=0x1"), format!("{NODE}=/nowhere")]);
+        let mut family = Family::new("0.0.1 /nowhere".to_owned());
         family.set_head(Head::group(0));
         assert!(family.alive().is_empty());
         family.signal(Signal::SIGKILL);

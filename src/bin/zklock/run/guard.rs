@@ -41,7 +41,7 @@ pub(super) struct Guard<'a> {
 }
 
 fn lost() -> Failure {
-    Failure { status: LOST, text: "the lock was lost before the command could run".to_owned() }
+    Failure { status: LOST, text: "the lock was lost before anything could run under it".to_owned() }
 }
 
 impl<'a> Guard<'a> {
@@ -69,7 +69,7 @@ impl<'a> Guard<'a> {
                 let _ = sender.send(state);
             });
         }
-        let mut watchdog = Watchdog::start(timeout, family.marks()).map_err(cannot("start the watchdog"))?;
+        let mut watchdog = Watchdog::start(timeout, family.mark()).map_err(cannot("start the watchdog"))?;
         let fences = held.self_fence();
         if !fences.is_empty() {
             watchdog.parent_is_fenced();
@@ -111,7 +111,11 @@ impl<'a> Guard<'a> {
         let left = until.map(|until| until.saturating_sub(clock::now()));
         // The watchdog has done it, unless the watchdog was stopped.
         if left.is_none_or(|left| left < self.limits.kill) {
-            self.was_ended |= !self.family.has_ended();
+            let has_ended = self.family.has_ended();
+            if let (false, false, Some(what)) = (has_ended, self.was_ended, self.family.what()) {
+                voice::say(format_args!("the lock is lost: {what} is killed"));
+            }
+            self.was_ended |= !has_ended;
             self.family.signal(Signal::SIGKILL);
             // Nothing is left that this process would have to die for.
             self.fences.clear();
@@ -133,14 +137,18 @@ impl<'a> Guard<'a> {
         // Nothing else would end the family in time if this process stops.
         if !self.was_ended && !self.family.has_ended() {
             self.has_failed = true;
-            voice::say(format_args!("the watchdog is gone: {} is killed", self.family.what()));
+            voice::say(format_args!("the watchdog is gone: {} is killed", self.what()));
         }
         self.family.signal(Signal::SIGKILL);
         false
     }
 
+    fn what(&self) -> &'static str {
+        self.family.what().unwrap_or("what runs under the lock")
+    }
+
     pub(super) fn asked_back(&self, request: &str) {
-        voice::say(format_args!("{request}: {} gets TERM", self.family.what()));
+        voice::say(format_args!("{request}: {} gets TERM", self.what()));
         self.family.signal(Signal::SIGTERM);
     }
 
@@ -148,7 +156,7 @@ impl<'a> Guard<'a> {
     pub(super) fn name_rest(&self) {
         let left: Vec<String> = self.family.alive().into_iter().map(family::describe).collect();
         if !left.is_empty() && !self.was_ended {
-            let what = self.family.what();
+            let what = self.what();
             voice::say(format_args!(
                 "{what} has ended, but keeps the lock by what it has started: {}",
                 left.join(", ")

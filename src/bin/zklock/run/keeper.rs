@@ -8,9 +8,14 @@ use std::{
     io::{self, BufRead, BufReader, Read, Write},
     os::{
         fd::{AsFd, AsRawFd},
-        unix::process::{CommandExt, ExitStatusExt},
+        unix::{
+            fs::MetadataExt,
+            process::{CommandExt, ExitStatusExt},
+        },
     },
+    path::Path,
     process::Stdio,
+    sync::Arc,
     thread,
 };
 
@@ -19,16 +24,18 @@ use curator_locks::{AcquireOptions, CancelToken};
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::signal::Signal,
-    unistd::{Pid, getpid, getsid},
+    unistd::{Pid, getpid, getppid, getsid},
 };
+use signal_hook::consts::SIGCHLD;
 
 use super::{
     Job,
-    child::{remove_marks, this_program},
+    child::{begin_helper, remove_marks, this_program},
     command::variables,
-    family::{self, Family, Head, KEEPER, OUTER, SESSION},
+    family::{self, Family, Head},
     guard::Guard,
     hold::Held,
+    mark::{self, KEEPER, Mark, OUTER, Pipe},
     process::{Process, Script},
     signals::{Signals, ends},
     who_of, with_locks,
@@ -43,130 +50,129 @@ use crate::{
 pub(crate) const KEEP: &str = "__keep";
 
 /// What the keeper says last of the lock, and what it hears then.
-const READY: &str = "ready ";
+const READY: &str = "ready";
 const TAKEN: &str = "taken";
 
 /// To the keeper: which descriptor the script has free.
 const DESCRIPTOR: &str = "ZKLOCK_DESCRIPTOR";
 
-/// What ends the lock: another signal means that the script has to end.
-const UNLOCK: Signal = Signal::SIGUSR1;
+/// What `zklock unlock` writes into the script's pipe.
+const UNLOCK: &str = "unlock\n";
 
 pub(crate) fn lock(connection: &Connection, args: &Lock) -> Result<u8> {
     if env::args_os().nth(1).is_some_and(|first| first == KEEP) {
+        begin_helper();
         return keep(connection, args);
     }
+    // Where it is ignored nobody is told how a child ends.
+    signal_hook::flag::register(SIGCHLD, Arc::default()).map_err(cannot("catch signals"))?;
     // It outlives this process, and not the script.
     let mut command = this_program();
     command.arg(KEEP).args(env::args_os().skip(1)).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
-    command
-        .env(OUTER, env::var_os(SESSION).unwrap_or_default())
-        .env(DESCRIPTOR, free_descriptor(args.script)?.to_string());
+    let descriptor = free_descriptor(args.script)?.to_string();
+    command.env(OUTER, env::var_os(KEEPER).unwrap_or_default()).env(DESCRIPTOR, descriptor);
     remove_marks(&mut command);
     let mut keeper = command.spawn().map_err(cannot("start the process that keeps the lock"))?;
     let mut text = String::new();
     let output = keeper.stdout.take().ok_or_else(|| Failure::new("the process that keeps the lock has no output"))?;
     for line in BufReader::new(output).lines().map_while(io::Result::ok) {
-        let Some(kept) = line.strip_prefix(READY) else {
+        if line != READY {
             text += &format!("{line}\n");
             continue;
+        }
+        // Its end tells the keeper that nobody has been told.
+        let told = keeper.stdin.take().filter(|_| show::print(&text).is_ok_and(|is_read| is_read));
+        return match told.map(|mut keeper| writeln!(keeper, "{TAKEN}")) {
+            Some(Ok(())) => Ok(0),
+            Some(Err(_)) => Err(Failure::new("the process that keeps the lock is gone")),
+            None => Err(Failure::new("nobody reads the output, by which the script would have the lock")),
         };
-        let earlier = kept_locks().into_iter().map(|kept| kept.line);
-        let kept: Vec<String> = earlier.chain([kept.to_owned()]).collect();
-        show::print(&format!("{text}{}", export(KEEPER, &kept.join("\n"))))?;
-        let is_told = keeper.stdin.take().is_some_and(|mut keeper| writeln!(keeper, "{TAKEN}").is_ok());
-        // Otherwise it has been killed.
-        return if is_told { Ok(0) } else { Err(Failure::new("the process that keeps the lock is gone")) };
     }
     let status = keeper.wait().map_err(cannot("wait for the process that keeps the lock"))?;
     let status = status.code().or_else(|| Some(128 + status.signal()?)).and_then(|status| u8::try_from(status).ok());
-    let status = status.filter(|status| *status != 0).unwrap_or(FAILED);
-    // For a shell that evaluates this without a look at the status.
-    show::print(&format!("exit {status}\n"))?;
-    Ok(status)
+    // It has said why.
+    Err(Failure { status: status.filter(|status| *status != 0).unwrap_or(FAILED), text: String::new() })
 }
 
 pub(crate) fn unlock(args: &Unlock) -> Result<()> {
-    let kept = kept_locks();
-    let mut wanted = kept.iter().filter(|kept| args.path.as_ref().is_none_or(|path| *path == kept.path));
-    let (kept, other) = (wanted.next(), wanted.next());
-    if let (Some(kept), Some(other), None) = (kept, other, &args.path) {
-        return Err(Failure::new(format!(
-            "this script has the locks {} and {}: unlock which one?",
-            kept.path, other.path
-        )));
+    let shell = getppid().as_raw();
+    // What the script itself runs under is somebody else's: its environment from before its own locks.
+    let is_own = |mark: &Mark| !mark::is_below(shell, &mark.to_string()).unwrap_or_default();
+    let is_wanted = |mark: &Mark| args.path.as_ref().is_none_or(|path| mark.paths.contains(path));
+    let mut kept = Mark::all(KEEPER).into_iter().filter(|mark| is_own(mark) && is_wanted(mark)).rev();
+    let mut kept =
+        kept.by_ref().filter_map(|mark| Some((Process::find(mark.pid, mark.start)?, mark.pipe?, mark.paths)));
+    let (found, other) = (kept.next(), kept.next());
+    if let (Some((.., one)), Some((.., other)), None) = (&found, &other, &args.path) {
+        let (one, other) = (one.join(", "), other.join(", "));
+        return Err(Failure::new(format!("this script has the locks {other} and {one}: unlock which one?")));
     }
-    let Some(Kept { keeper, .. }) = kept else {
+    let Some((keeper, pipe, _)) = found else {
         let which = args.path.as_ref().map(|path| format!(" {path}")).unwrap_or_default();
-        return Err(Failure::new(format!(
-            "this script has no lock{which}: {KEEPER}, which `zklock lock` sets, names none"
-        )));
+        return Err(Failure::new(format!("this script has no lock{which} that `zklock lock` has taken for it")));
     };
-    keeper.signal(UNLOCK);
+    let place = format!("/proc/{}/fd/{}", keeper.pid, pipe.reader);
+    let mut pipe =
+        fs::File::options().write(true).open(place).map_err(cannot("reach the process that keeps the lock"))?;
+    pipe.write_all(UNLOCK.as_bytes()).map_err(cannot("reach the process that keeps the lock"))?;
     // A signal may interrupt it.
-    while !keeper.await_end(PollTimeout::NONE) {
-        if !keeper.may_be_signalled() {
-            return Err(Failure::new("the process that keeps the lock belongs to another user"));
-        }
-    }
+    while !keeper.await_end(PollTimeout::NONE) {}
     Ok(())
-}
-
-/// A lock of this script, as a line of [`KEEPER`] tells it.
-struct Kept {
-    line: String,
-    keeper: Process,
-    path: String,
-}
-
-fn kept_locks() -> Vec<Kept> {
-    let kept = |line: &str| {
-        let (place, path) = line.split_once(' ')?;
-        let mut numbers = place.split('.');
-        let keeper = Process::find(numbers.next()?, numbers.next()?)?;
-        Some(Kept { line: line.to_owned(), keeper, path: path.to_owned() })
-    };
-    env::var(KEEPER).unwrap_or_default().lines().filter_map(kept).collect()
 }
 
 /// A descriptor for the script to open; a shell can name those of one digit. That of a lock which it has given back is free.
 fn free_descriptor(script: i32) -> Result<u8> {
-    let lines = env::var(KEEPER).unwrap_or_default();
-    let kept = kept_locks();
-    let of = |line: &str| line.split([' ', '.']).nth(2)?.parse::<u8>().ok();
-    let is_kept = |number: &u8| kept.iter().any(|kept| of(&kept.line) == Some(*number));
-    let was_kept = |number: &u8| lines.lines().any(|line| of(line) == Some(*number));
-    let is_open = |number: &u8| fs::symlink_metadata(format!("/proc/{script}/fd/{number}")).is_ok();
-    let mut free = (3..=9).rev().filter(|number| !is_kept(number) && (was_kept(number) || !is_open(number)));
-    free.next().ok_or_else(|| {
+    let earlier = Mark::all(KEEPER);
+    let is_used = |process: &str, number: u8| {
+        let Ok(file) = fs::read_link(format!("/proc/{process}/fd/{number}")) else { return false };
+        let is_it = |pipe: Pipe| pipe.descriptor == number && file == Path::new(&pipe_name(pipe.inode));
+        let is_given_back = |mark: &Mark| mark.pipe.is_some_and(is_it) && Process::find(mark.pid, mark.start).is_none();
+        !earlier.iter().any(is_given_back)
+    };
+    // A subshell may have opened others than the script.
+    let is_free = |number: &u8| !is_used(&script.to_string(), *number) && !is_used("self", *number);
+    (3..=9).rev().find(is_free).ok_or_else(|| {
         Failure::new("the script has no free descriptor from 3 to 9, one of which it needs for the lock")
     })
 }
 
+fn pipe_name(inode: u64) -> String {
+    format!("pipe:[{inode}]")
+}
+
 /// A line for the shell.
-fn export(name: &str, value: &str) -> String {
-    format!("export {name}='{}'\n", value.replace('\'', r"'\''"))
+fn assign(name: &str, value: &str) -> String {
+    format!("{name}='{}'\n", value.replace('\'', r"'\''"))
 }
 
 fn keep(connection: &Connection, args: &Lock) -> Result<u8> {
-    let script = Process::open(args.script).map_err(cannot(format!("find the script, --for {}", args.script)))?;
-    if getsid(None).map(Pid::as_raw) != Ok(script.session) {
+    let ended =
+        |_| Failure::new(format!("--for {}: that process has ended, or is not to be seen from here", args.script));
+    let process = Process::open(args.script).map_err(ended)?;
+    if getsid(None).map(Pid::as_raw) != Ok(process.session) {
         return Err(Failure::new(format!(
             "--for {}: that process belongs to another session than this one, and may not be ended with the lock: is it $$ of the \
              script?",
             args.script
         )));
     }
+    // All that the script starts inherits its end. The second end here keeps the first from being closed without one.
+    let (reader, _writer) = io::pipe().map_err(cannot("make a pipe"))?;
     let own = Process::open(getpid().as_raw()).map_err(cannot("find this process"))?;
-    let descriptor = env::var(DESCRIPTOR).unwrap_or_default();
-    let mark = format!("{}.{}.{descriptor} {}", own.pid, own.start, args.wanted.path);
-    // All that the script starts inherits its end of this pipe, into which nobody writes.
-    let (reader, _) = io::pipe().map_err(cannot("make a pipe"))?;
-    let place = format!("/proc/{}/fd/{}", own.pid, reader.as_raw_fd());
-    let pipe = fs::read_link(&place).map_err(cannot(format!("read {place}")))?.display().to_string();
+    let pipe = Pipe {
+        inode: reader
+            .as_fd()
+            .try_clone_to_owned()
+            .map(fs::File::from)
+            .and_then(|file| file.metadata())
+            .map_err(cannot("see a pipe"))?
+            .ino(),
+        reader: reader.as_raw_fd(),
+        descriptor: env::var(DESCRIPTOR).ok().and_then(|number| number.parse().ok()).unwrap_or_default(),
+    };
     let signals = Signals::catch()?;
-    let events = listen(script.try_clone().map_err(cannot("watch the script"))?, signals.ending())?;
-    let description = format!("{} {}", who_of(script.pid), family::name(script.pid));
+    let events = listen(process.try_clone().map_err(cannot("watch the script"))?, reader, signals.ending())?;
+    let description = format!("{} {}", who_of(process.pid), family::name(process.pid));
     let status = with_locks(
         connection,
         &args.wanted,
@@ -174,9 +180,9 @@ fn keep(connection: &Connection, args: &Lock) -> Result<u8> {
         &signals,
         |job| {
             job.look_before()?;
-            let held = job.acquire(job.begun, job.patience(), &AcquireOptions::new().min_validity(job.least()))?;
-            let script = Script { process: script, pipe, keeper: own.pid.as_raw() };
-            let kept = job.keep(&held, script, (&mark, &format!("exec {descriptor}>{place}\n")), &events);
+            let held = job.acquire(job.begun, job.time(), &AcquireOptions::new().min_validity(job.least()))?;
+            let script = Script { process, pipe: pipe_name(pipe.inode), keeper: own.pid.as_raw(), since: own.start };
+            let kept = job.keep(&held, script, pipe, &events);
             if let Err(error) = held.release() {
                 log::warn!("{error}");
             }
@@ -192,24 +198,29 @@ fn keep(connection: &Connection, args: &Lock) -> Result<u8> {
 
 impl Job<'_> {
     /// Keeps the lock until the script and what it has started since have ended, or somebody asks for the end of it.
-    fn keep(&self, held: &Held, script: Script, (mark, open): (&str, &str), events: &Receiver<Event>) -> Result<()> {
-        let family = Family::new([format!("{KEEPER}={mark}")]);
-        let mut guard = Guard::begin(self.client, held, self.signals, family)?;
+    fn keep(&self, held: &Held, script: Script, pipe: Pipe, events: &Receiver<Event>) -> Result<()> {
+        let mark = Mark::new(self.client.session_id(), Some(pipe), &self.locks.paths);
+        let mut guard = Guard::begin(self.client, held, self.signals, Family::new(mark.to_string()))?;
         if let Err(failure) = guard.allow() {
             guard.finish();
             return Err(failure);
         }
         guard.watch(Head::Script(script));
-        let variables = variables(self.client, self.connect, &self.locks.paths, held);
-        let text: String = variables.iter().map(|(name, value)| export(name, value)).collect();
+        // The script's own, and not for what it starts, which may outlast the lock: it may be exported for others already.
+        let variables = variables(self.client, &self.locks.paths, held);
+        let names: Vec<_> = variables.iter().map(|(name, _)| *name).collect();
+        let values: String = variables.iter().map(|(name, value)| assign(name, value)).collect();
+        let Pipe { reader, descriptor, .. } = pipe;
+        let open = format!("exec {descriptor}>/proc/{}/fd/{reader} || exit {FAILED}\n", mark.pid);
+        let below = format!("export {}", assign(KEEPER, &mark::with(OUTER, &mark)));
         // Nobody may read it any more: an event says so.
-        let _ = show::print(&format!("{open}{text}{READY}{mark}\n"));
+        let _ = show::print(&format!("{open}{below}unset {}\n{values}{READY}\n", names.join(" ")));
         let (mut events, mut has_ended) = (events.clone(), false);
         while !(has_ended && guard.family.is_gone()) {
             select! {
                 recv(events) -> event => match event {
                     Ok(Event::Taken) => {}
-                    Ok(Event::Left) => break,
+                    Ok(Event::Left | Event::Unlocked) => break,
                     Ok(Event::Ended) | Err(_) => {
                         has_ended = true;
                         events = never();
@@ -222,7 +233,6 @@ impl Job<'_> {
                     guard.asked_back(&request);
                 },
                 recv(self.signals.receiver()) -> signal => match signal.ok().map(Signal::try_from) {
-                    Some(Ok(UNLOCK)) => break,
                     Some(Ok(signal)) if ends(signal as i32) => guard.family.signal(signal),
                     _ => {}
                 },
@@ -243,29 +253,41 @@ enum Event {
     Taken,
     /// `zklock lock` ended before that.
     Left,
+    /// `zklock unlock` was called.
+    Unlocked,
     /// The script has ended.
     Ended,
 }
 
-/// Reports each event once, and ends the wait for the lock if it is not needed any more.
-fn listen(script: Process, ending: CancelToken) -> Result<Receiver<Event>> {
+/// Reports each event, and ends the wait for the lock if it is not needed any more.
+fn listen(script: Process, mut pipe: io::PipeReader, ending: CancelToken) -> Result<Receiver<Event>> {
     let (sender, events) = unbounded();
     let listen = move || {
         let (stdin, mut is_read) = (io::stdin(), false);
         loop {
-            let mut wanted = vec![script.end()];
+            let mut wanted = vec![script.end(), PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
             if !is_read {
                 wanted.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
             }
             let _ = poll(&mut wanted, PollTimeout::NONE);
-            let event = if script.has_ended() {
+            let mut is_there = wanted.iter().map(|of| of.any() == Some(true));
+            let (has_ended, is_written, is_said) = (is_there.next(), is_there.next(), is_there.next());
+            let event = if has_ended == Some(true) {
                 Event::Ended
-            } else if !is_read && wanted.get(1).is_some_and(|stdin| stdin.any() == Some(true)) {
+            } else if is_said == Some(true) {
                 is_read = true;
                 let mut said = String::new();
                 // Without an answer it has not been told.
                 let _ = stdin.lock().read_to_string(&mut said);
                 if said.trim_end() == TAKEN { Event::Taken } else { Event::Left }
+            } else if is_written == Some(true) {
+                let mut said = [0; 512];
+                let count = pipe.read(&mut said).unwrap_or_default();
+                // What the script writes by mistake is nothing to this program.
+                if !said.get(..count).is_some_and(|said| said.ends_with(UNLOCK.as_bytes())) {
+                    continue;
+                }
+                Event::Unlocked
             } else {
                 continue;
             };

@@ -12,6 +12,7 @@ mod guard;
 mod hold;
 #[cfg(target_os = "linux")]
 mod keeper;
+mod mark;
 #[cfg(target_os = "linux")]
 mod process;
 mod signals;
@@ -101,7 +102,7 @@ struct Job<'a> {
 
 impl Job<'_> {
     /// How long the locks may be waited for; `None`: for ever.
-    fn patience(&self) -> Option<Duration> {
+    fn time(&self) -> Option<Duration> {
         self.wanted.nonblock.then_some(Duration::ZERO).or(self.wanted.timeout)
     }
 
@@ -109,8 +110,8 @@ impl Job<'_> {
     fn run(&self, args: &Run) -> Result<u8> {
         self.look_before()?;
         let options = self.options(args)?;
-        let patience = self.patience();
-        let mut held = self.acquire(self.begun, patience, &options)?;
+        let time = self.time();
+        let mut held = self.acquire(self.begun, time, &options)?;
         for left in (0..args.retry_lost).rev() {
             let ended = self.work(held, args, true)?;
             if !ended.was_lost || !self.may_go_on() {
@@ -119,11 +120,11 @@ impl Job<'_> {
             let times = if left == 0 { "for the last time".to_owned() } else { format!("and {left} more at most") };
             voice::say(format_args!("the lock was lost: the command runs again once the lock is had again, {times}"));
             // One that does not wait for others waits for the end of an outage, and for what its own lost hold has left behind.
-            if patience.is_some_and(|time| time.is_zero()) {
+            if time.is_some_and(|time| time.is_zero()) {
                 self.await_connection()?;
             }
-            let patience = patience.map(|time| if time.is_zero() { self.client.session_timeout() } else { time });
-            held = self.acquire(Instant::now(), patience, &options)?;
+            let time = time.map(|time| if time.is_zero() { self.client.session_timeout() } else { time });
+            held = self.acquire(Instant::now(), time, &options)?;
         }
         self.work(held, args, false).map(|ended| ended.status)
     }
@@ -157,7 +158,7 @@ impl Job<'_> {
         match self.look_for_other_kinds(FIRST_LOOK.min(self.wanted.timeout.unwrap_or(FIRST_LOOK))) {
             Found::Other(path, other) => return Err(refuse(&path, &other)),
             Found::Itself(path) if !self.wanted.nonblock => voice::say(format_args!(
-                "{path}: the command that runs this one holds this lock, and does not end before this one: it waits for itself"
+                "{path}: what runs this holds the lock already, and does not give it back before: it waits for itself"
             )),
             Found::Itself(_) | Found::Nothing | Found::NoAnswer => {}
         }
@@ -182,10 +183,10 @@ impl Job<'_> {
     }
 
     /// Waits for the locks; for so long since `begun`.
-    fn acquire(&self, begun: Instant, patience: Option<Duration>, options: &AcquireOptions) -> Result<Held> {
+    fn acquire(&self, begun: Instant, time: Option<Duration>, options: &AcquireOptions) -> Result<Held> {
         let Job { client, wanted, locks, signals, .. } = self;
         let line = waiting::Line::begin(client, wanted.quiet, locks.paths.clone());
-        let acquired = acquire_within(locks, patience, begun, &options.clone().cancel_token(&signals.ending()));
+        let acquired = acquire_within(locks, time, begun, &options.clone().cancel_token(&signals.ending()));
         drop(line);
         match (acquired, signals.take_ending()) {
             // Dropping what was acquired gives it back.
@@ -229,15 +230,15 @@ impl Job<'_> {
 fn refuse(path: &str, other: &str) -> Failure {
     Failure::new(format!(
         "{path} is the path of {other}, which this one does not exclude: choose the same kind or another path; --mixed \
-         runs the command all the same"
+         takes the lock all the same"
     ))
 }
 
 /// No answer is no leave to run the command: the other job would be beside it.
 fn unknown(client: &CuratorFramework) -> Failure {
     Failure::new(format!(
-        "the servers have not said within {:?} whether a lock of another kind is used at the path, so the command is not run; \
-         --mixed runs it without asking",
+        "the servers have not said within {:?} whether a lock of another kind is used at the path, so nothing runs under it; \
+         --mixed takes it without asking",
         client.session_timeout()
     ))
 }
@@ -245,16 +246,16 @@ fn unknown(client: &CuratorFramework) -> Failure {
 /// Servers that answer too late to make the lock certain for long enough delay the command, as unreachable ones do.
 fn acquire_within(
     locks: &Locks,
-    patience: Option<Duration>,
+    time: Option<Duration>,
     begun: Instant,
     options: &AcquireOptions,
 ) -> curator_locks::Result<Option<Held>> {
     // Zero would mean not to wait at all.
     let left = |timeout: Duration| timeout.saturating_sub(begun.elapsed()).max(timeout.min(LEAST));
     loop {
-        let bounded = patience.map(|timeout| options.clone().timeout(left(timeout)));
+        let bounded = time.map(|timeout| options.clone().timeout(left(timeout)));
         match locks.acquire(bounded.as_ref().unwrap_or(options)) {
-            Err(error @ Error::Uncertain { .. }) if patience.is_none_or(|timeout| begun.elapsed() < timeout) => {
+            Err(error @ Error::Uncertain { .. }) if time.is_none_or(|timeout| begun.elapsed() < timeout) => {
                 log::warn!("{error}; waiting again");
             }
             acquired => return acquired,

@@ -25,28 +25,53 @@ pub(super) struct Script {
     pub(super) pipe: String,
     /// Who reads it, and does not belong to the script.
     pub(super) keeper: i32,
+    /// When the keeper was started: what is older does not work under the lock.
+    pub(super) since: u64,
 }
 
 impl Script {
     /// As the watchdog gets to know it.
     pub(super) fn order(&self) -> String {
-        format!("script {} {} {} {}", self.process.pid, self.process.start, self.keeper, self.pipe)
+        let Script { process, pipe, keeper, since } = self;
+        format!("script {} {} {keeper} {since} {pipe}", process.pid, process.start)
     }
 
     /// `None`: it has ended.
     pub(super) fn of(order: &str) -> Option<Script> {
         let mut words = order.split(' ');
-        let process = Process::find(words.next()?, words.next()?)?;
-        Some(Script { process, keeper: words.next()?.parse().ok()?, pipe: words.next()?.to_owned() })
+        let mut number = || words.next()?.parse::<u64>().ok();
+        let process = Process::find(number()?.try_into().ok()?, number()?)?;
+        let (keeper, since) = (number()?.try_into().ok()?, number()?);
+        Some(Script { process, keeper, since, pipe: words.next()?.to_owned() })
     }
 
-    /// Whether the process has inherited the pipe. The script itself is not meant, as long as the number is its own.
-    pub(super) fn has(&self, pid: i32) -> bool {
-        let is_open = |entry: io::Result<fs::DirEntry>| {
+    /// Which of these processes it has started under the lock, as far as that shows: those below it, and those that have inherited the
+    /// pipe. It is not one of them, as long as its number is its own, nor is its keeper.
+    pub(super) fn started(&self, all: &[(i32, Stat)]) -> Vec<i32> {
+        let script = Some(self.process.pid.as_raw()).filter(|_| !self.process.has_ended());
+        let others = || all.iter().filter(|(pid, _)| *pid != self.keeper && Some(*pid) != script);
+        let mut started: Vec<i32> = script.into_iter().collect();
+        // A child may have a smaller number than its parent.
+        loop {
+            let is_below = |(pid, stat): &&(i32, Stat)| {
+                stat.start >= self.since && started.contains(&stat.parent) && !started.contains(pid)
+            };
+            let more: Vec<i32> = others().filter(is_below).map(|(pid, _)| *pid).collect();
+            if more.is_empty() {
+                break;
+            }
+            started.extend(more);
+        }
+        started.extend(others().map(|(pid, _)| *pid).filter(|pid| self.is_open_in(*pid)));
+        started.retain(|pid| Some(*pid) != script);
+        started
+    }
+
+    fn is_open_in(&self, pid: i32) -> bool {
+        let mut files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
+        files.any(|entry| {
             entry.and_then(|entry| fs::read_link(entry.path())).is_ok_and(|file| file == Path::new(&self.pipe))
-        };
-        let is_other = pid == self.keeper || pid == self.process.pid.as_raw() && !self.process.has_ended();
-        !is_other && fs::read_dir(format!("/proc/{pid}/fd")).is_ok_and(|mut files| files.any(is_open))
+        })
     }
 }
 
@@ -71,8 +96,8 @@ impl Process {
     }
 
     /// The one with this number that was started then, if it lives.
-    pub(super) fn find(pid: &str, start: &str) -> Option<Process> {
-        Process::open(pid.parse().ok()?).ok().filter(|process| Ok(process.start) == start.parse())
+    pub(super) fn find(pid: i32, start: u64) -> Option<Process> {
+        Process::open(pid).ok().filter(|process| process.start == start)
     }
 
     pub(super) fn try_clone(&self) -> io::Result<Process> {

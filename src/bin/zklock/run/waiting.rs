@@ -1,7 +1,6 @@
 //! The display at a terminal while the lock is waited for.
 
 use std::{
-    env,
     io::{self, IsTerminal},
     sync::Arc,
     thread,
@@ -12,7 +11,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use curator_locks::{CancelToken, CuratorFramework, EntryMode, EntryState, LockKind, LockQueue, QueueEntry};
 use parking_lot::Mutex;
 
-use super::family;
+use super::mark::{KEEPER, Mark, OUTER};
 use crate::{args::Kind, show, voice};
 
 /// A shorter wait is not shown.
@@ -164,10 +163,10 @@ pub(super) fn other_kind(
         !is_wanted && is_used
     };
     let other = queues.iter().flat_map(|queue| std::iter::once(queue).chain(&queue.beside)).find(is_other);
-    let outer = env::var(family::SESSION).or_else(|_| env::var(family::OUTER)).unwrap_or_default();
+    let outer = [Mark::all(KEEPER), Mark::all(OUTER)].concat();
     let is_outers = |queue: &&LockQueue| {
         let excludes = |entry: &QueueEntry| !(wanted.shared && entry.mode == EntryMode::Read);
-        let mut holders = queue.holders().filter(|entry| format!("{:#x}", entry.session) == outer);
+        let mut holders = queue.holders().filter(|entry| outer.iter().any(|mark| mark.session == entry.session));
         queue.kind != LockKind::Semaphore && holders.any(excludes)
     };
     let own = || queues.iter().find(is_outers).map_or(Found::Nothing, |queue| Found::Itself(queue.path.clone()));

@@ -26,7 +26,7 @@ use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SI
 #[cfg(target_os = "linux")]
 use super::process::Script;
 use super::{
-    child::{remove_marks, remove_secrets, this_program},
+    child::{begin_helper, remove_marks, remove_secrets, this_program},
     clock::{self, Limits},
     family::{Family, Head},
 };
@@ -67,11 +67,11 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts one, for the processes with these marks.
-    pub(super) fn start(session_timeout: Duration, marks: &[String]) -> io::Result<Watchdog> {
+    /// Starts one, for the processes with this mark.
+    pub(super) fn start(session_timeout: Duration, mark: &str) -> io::Result<Watchdog> {
         let mut command = this_program();
-        command.arg(WATCH).arg(session_timeout.as_millis().to_string()).args(marks);
-        // A process under the hold of another zklock, with its marks, may be killed; the watchdog has to outlive that.
+        command.arg(WATCH).arg(session_timeout.as_millis().to_string()).arg(mark);
+        // A process under the hold of another zklock, with its mark, may be killed; the watchdog has to outlive that.
         remove_marks(&mut command);
         remove_secrets(&mut command);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).spawn()?;
@@ -154,17 +154,17 @@ impl Watchdog {
 
 /// The watchdog's own program.
 pub(crate) fn watch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    begin_helper();
     let mut next = || arguments.next()?.into_string().ok();
     let timeout = next().and_then(|millis| millis.parse().ok()).map(Duration::from_millis);
-    let marks: Vec<String> = std::iter::from_fn(next).collect();
-    let Some(timeout) = timeout else { return ExitCode::from(FAILED) };
+    let (Some(timeout), Some(mark)) = (timeout, next()) else { return ExitCode::from(FAILED) };
     let is_deaf =
         NOT_FOR_ME.iter().all(|signal| signal_hook::flag::register(*signal, Arc::new(AtomicBool::new(false))).is_ok());
     if !is_deaf {
         return ExitCode::from(FAILED);
     }
     tell("ready");
-    let (limits, family) = (Limits::of(timeout), Family::new(marks));
+    let (limits, family) = (Limits::of(timeout), Family::new(mark));
     WatchdogProcess { limits, family, until: None, has_warned: false, longest_sleep: LONGEST_SLEEP }.run();
     voice::finish();
     ExitCode::SUCCESS
@@ -225,7 +225,7 @@ impl WatchdogProcess {
                 Ok(Some(order)) => match order.split_once(' ').unwrap_or((&order, "")) {
                     ("done", _) => return,
                     ("fenced", _) => self.longest_sleep = LONGEST_WITH_A_FENCE,
-                    ("end", _) => return self.kill("the lock is lost:"),
+                    ("end", _) => return self.kill(None),
                     ("group", group) => self.family.set_head(Head::group(group.parse().unwrap_or_default())),
                     #[cfg(target_os = "linux")]
                     ("script", script) => self.family.set_head(Script::of(script).map_or(Head::Nobody, Head::Script)),
@@ -237,33 +237,34 @@ impl WatchdogProcess {
                     _ => {}
                 },
                 Ok(None) if self.left() <= self.limits.kill => {
-                    return self.kill("the lock may be lost:");
+                    return self.kill(Some("the lock may be lost"));
                 }
                 Ok(None) if self.left() <= self.limits.term && !self.has_warned => self.warn(),
                 Ok(None) => {}
-                Err(_) => return self.kill("zklock is gone:"),
+                Err(_) => return self.kill(Some("zklock is gone")),
             }
         }
     }
 
     fn warn(&mut self) {
         self.has_warned = true;
-        self.end(Signal::SIGTERM, "the lock is certain for little longer:", "gets TERM");
+        self.end(Signal::SIGTERM, Some("the lock is certain for little longer"), "gets TERM");
     }
 
-    fn end(&self, signal: Signal, why: &str, end: &str) {
+    /// `None`: the parent says why.
+    fn end(&self, signal: Signal, why: Option<&str>, end: &str) {
         // The exit status of a command that has ended, which its parent has still to read, is its own.
         let has_ended = self.family.has_ended();
         if !has_ended {
             tell("ends");
         }
         self.family.signal(signal);
-        if !has_ended {
-            voice::say(format_args!("{why} {} {end}", self.family.what()));
+        if let (false, Some(why), Some(what)) = (has_ended, why, self.family.what()) {
+            voice::say(format_args!("{why}: {what} {end}"));
         }
     }
 
-    fn kill(&self, why: &str) {
+    fn kill(&self, why: Option<&str>) {
         self.end(Signal::SIGKILL, why, "is killed");
         for _ in 0..KILLS {
             if self.family.is_gone() {
@@ -272,7 +273,7 @@ impl WatchdogProcess {
             if self.family.is_out_of_reach() {
                 return voice::say(format_args!(
                     "{} may not be killed, as it has got other rights: run zklock with them, too",
-                    self.family.what()
+                    self.family.what().unwrap_or("what runs under the lock")
                 ));
             }
             thread::sleep(KILL_PAUSE);

@@ -21,17 +21,18 @@ use crate::{
 
 const SESSION_TIME: Duration = Duration::from_secs(2);
 
-/// It hears no TERM, nor does what it has started: a fork, a program that has lost its parent, and one that has closed what
-/// it has inherited.
+/// It hears no TERM, nor does what it has started: a fork, a program that has lost its parent, one that has closed what it has
+/// inherited, and one without its environment.
 const STUBBORN: &str = "trap '' TERM\n\
     (sh -c 'echo $PPID'; while :; do sleep 0.01; done) &\n\
     (sh -c 'echo $$; while :; do sleep 0.01; done' &)\n\
     sh -c 'exec 9>&-; echo $$; while :; do sleep 0.01; done' &\n\
+    env -i sh -c 'trap \"\" TERM; echo $$; while :; do /bin/sleep 0.01; done' &\n\
     echo $$; echo $ZKLOCK_KEEPER; while :; do sleep 0.01; done";
 
 /// The keeper, and the numbers of those who must not be at work without the lock.
 fn begin(run: &mut Running) -> (Pid, Vec<String>) {
-    let lines: Vec<String> = (0..5).map(|_| run.line()).collect();
+    let lines: Vec<String> = (0..6).map(|_| run.line()).collect();
     let (places, pids): (Vec<_>, Vec<_>) = lines.into_iter().partition(|line| line.contains('.'));
     (keeper(&places[0]), pids)
 }
