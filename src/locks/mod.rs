@@ -69,3 +69,20 @@ pub use shared::{
 };
 pub use threads::caching::Caching;
 pub use unfair::InterProcessUnfairMutex;
+
+/// What users keep over a `catch_unwind`, as they may with the standard library's locks: a panic of their code leaves these
+/// as good as before, and a guard that it drops releases its lock.
+macro_rules! unwind_safe {
+    ($($name:ty),*) => {
+        $(
+            impl std::panic::UnwindSafe for $name {}
+            impl std::panic::RefUnwindSafe for $name {}
+        )*
+    };
+}
+
+unwind_safe! {
+    crate::framework::client::core::CuratorFramework, InterProcessMutex, InterProcessReadLock, InterProcessWriteLock,
+    InterProcessReadWriteLock, InterProcessUnfairMutex, InterProcessMultiLock, InterProcessSemaphoreMutex,
+    InterProcessSemaphoreV2, LeaderLatch, SharedCount, SharedValue, LockGuard, MultiLockGuard, SemaphoreMutexGuard, Lease, Hold
+}

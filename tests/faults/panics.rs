@@ -1,6 +1,7 @@
 //! User code that panics on a thread of the client: the client goes on.
 
 use std::{
+    panic::catch_unwind,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -400,4 +401,21 @@ fn a_lock_whose_release_panics_ends_no_process_when_a_panic_drops_its_guard() {
         assert!(by_guard.join().is_err());
         figure("a release that panics while a thread unwinds: processes ended", 0);
     });
+}
+
+/// Without `AssertUnwindSafe`, as around the standard library's locks.
+#[test]
+fn a_panic_of_the_callers_code_may_be_caught_around_a_lock() {
+    let scene = scene_with(LONG);
+    let client = &scene.client;
+    let mutex = mutex(client);
+    let both = InterProcessMultiLock::new(client, ["/a", "/b"]).unwrap();
+    assert!(catch_unwind(|| mutex.run(|_| panic!("its own code"))).is_err());
+    let (held, guards) = (mutex.lock().unwrap(), both.lock().unwrap());
+    assert!(catch_unwind(move || held.is_valid().then(|| panic!("with a guard"))).is_err());
+    assert!(catch_unwind(move || guards.is_valid().then(|| panic!("with guards"))).is_err());
+    // Each has released its lock.
+    mutex.lock().unwrap().release().unwrap();
+    both.lock().unwrap().release().unwrap();
+    client.close();
 }

@@ -2,7 +2,7 @@
 //! after the next holder's grant.
 //!
 //! `PAUSES` is the number of holders over all kinds, half as many of them without a fence; `FAULTS` the number of healthy holders of the
-//! other test, and `HEALTHY` the seconds for which they hold:
+//! other test, and `HEALTHY` the seconds for which they hold (with `LONGEST_RUN` above them, where they are more than 900):
 //!
 //! ```text
 //! PAUSES=1000 cargo test --all-features --test pauses -- --nocapture fenced

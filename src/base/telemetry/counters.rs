@@ -213,9 +213,10 @@ numbers! {
     pub Counters:
     /// How acquires ended.
     acquires: Acquires = AcquireCounters(),
-    /// How long granted acquires took: from the call to its return, requests included. A thread that finds a kept znode
+    /// How long granted acquires took: from the call to the grant, requests included. The delay after an
+    /// [unclean death](crate::Hold::unclean_deaths) comes on top. A thread that finds a kept znode
     /// free ([`Acquires::cached`]) is not timed.
-    waits: Times = Timer("curator_locks_wait_seconds", "Time of granted acquires, from the call to its return."),
+    waits: Times = Timer("curator_locks_wait_seconds", "Time of granted acquires, from the call to the grant."),
     /// How long a waiter took from the wake-up that ended its sleep to the grant: the lock was free for about this
     /// long, plus the way of the wake-up. Threads that pass on a kept znode are not in it.
     hand_overs: Times = Timer(

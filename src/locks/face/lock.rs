@@ -163,15 +163,21 @@ pub trait InterProcessLock: Send + Sync {
 
 /// Holds a lock as long as it lives. Java: `Locker`.
 ///
-/// For locks as trait objects. If you know the type, prefer the lock's own guard: it also reports the state.
+/// For locks as trait objects. If you know the type, prefer the lock's own guard: it also reports the state. It stays with its thread.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
-/// # use curator_locks::Locker;
-/// # let mutex = &curator_locks::InterProcessMutex::new(client, "/example")?;
-/// let locker = Locker::new(mutex)?;
-/// // ... the lock is held ...
-/// locker.close()?;
+/// use curator_locks::{InterProcessLock, InterProcessMutex, InterProcessUnfairMutex, Locker};
+///
+/// let locks: Vec<Box<dyn InterProcessLock>> = vec![
+///     Box::new(InterProcessMutex::new(client, "/locks/orders")?),
+///     Box::new(InterProcessUnfairMutex::new(client, "/locks/cleanup")?),
+/// ];
+/// for lock in &locks {
+///     let locker = Locker::new(lock.as_ref())?;
+///     // ... the lock is held ...
+///     locker.close()?;
+/// }
 /// # Ok(()) });
 /// ```
 #[must_use = "the lock is released at once if the locker is not kept"]

@@ -118,7 +118,7 @@ impl LockInternals {
 
 /// A listener of requests to give a lock back. Java: `RevocationListener`.
 ///
-/// Every `Fn(&T) + Send + Sync + 'static` is one.
+/// Every `Fn(&T) + Send + Sync + 'static` is one. In a closure the type has to be written: `|lock: &InterProcessMutex| ..`.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {

@@ -41,6 +41,8 @@ use crate::{
 /// be granted the lock earlier, unless its znode is deleted. In that case the holder is told at once, and only a [fencing
 /// token](Hold::fencing_token) or a [guarded transaction](Hold::guard_transaction) helps.
 ///
+/// It dereferences to a `Receiver`: loop over it with `iter()`, and keep it itself. A clone of the receiver ends with it.
+///
 /// ```
 /// # curator_locks::docs::example(|client| {
 /// use std::time::Duration;

@@ -287,7 +287,7 @@ leader_methods! { LeaderSelector, |selector| selector.shared.state, selector.sha
 /// of `LeaderSelectorListenerAdapter` for connection states.
 ///
 /// Every `Fn(&CuratorFramework, &Leadership) -> Result<(), Box<dyn Error + Send + Sync>>` that is `Send`, `Sync` and
-/// `'static` is one.
+/// `'static` is one. In a closure the types have to be written: `|_: &CuratorFramework, leadership: &Leadership| ..`.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {

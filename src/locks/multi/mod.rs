@@ -50,12 +50,14 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 ///
 /// Where nobody else wants them, mutexes, read locks and write locks of one client are acquired in one round trip, and
 /// released in one, however many they are: their creates go as one transaction, and so do their deletes. Such locks have
-/// the same fencing token, each in its own directory. Directories that are missing are made first, all of them in two round trips. Answers that took 20 ms or longer are looked at once more, which is a second
-/// round trip. If somebody is in front in one of the queues, the contenders behind that one leave theirs before it waits:
-/// others wait for these for a moment at most (a mere try of one fails meanwhile), and no two multi locks for each other. Cached locks,
-/// and those that listen for [unclean deaths](InterProcessMutex::with_unclean_deaths), go one by one. The client's next few acquires of
-/// several locks then go one by one; so always does a mere try, an acquire with
-/// [`max_queue`](AcquireOptions::max_queue), and one of a client with
+/// the same fencing token, each in its own directory. Directories that are missing are made first, all of them in two round
+/// trips, and then the first lock is created alone, and the others in one transaction. Answers that took 20 ms or longer are looked at
+/// once more, which is a second round trip. If somebody is in front in one of the queues, the contenders behind that one leave
+/// theirs before it waits: others wait for these for a moment at most (a mere try of one fails meanwhile), and no two multi locks
+/// for each other. After such a meeting the client's next few acquires of several locks go one by one.
+///
+/// Always one by one go cached locks, and those that listen for [unclean deaths](InterProcessMutex::with_unclean_deaths); and so go a
+/// mere try, an acquire with [`max_queue`](AcquireOptions::max_queue), and one of a client with
 /// [`refuse_mixed_kinds`](crate::Builder::refuse_mixed_kinds), as each of them looks before it writes.
 ///
 /// One deadline bounds all. If one lock fails, those acquired before it are released, the last one first and in the
@@ -163,6 +165,19 @@ impl InterProcessMultiLock {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there are none.
+    ///
+    /// ```
+    /// # curator_locks::docs::example(|client| {
+    /// use std::sync::Arc;
+    /// use curator_locks::{InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessSemaphoreMutex};
+    ///
+    /// let locks: [Arc<dyn InterProcessLock>; 2] = [
+    ///     Arc::new(InterProcessMutex::new(client, "/locks/orders")?),
+    ///     Arc::new(InterProcessSemaphoreMutex::new(client, "/locks/report")?),
+    /// ];
+    /// InterProcessMultiLock::from_locks(locks)?.lock()?.release()?;
+    /// # Ok(()) });
+    /// ```
     pub fn from_locks(locks: impl IntoIterator<Item = Arc<dyn InterProcessLock>>) -> Result<InterProcessMultiLock> {
         let locks: Arc<[_]> = locks.into_iter().collect();
         if locks.is_empty() {
@@ -437,7 +452,9 @@ impl fmt::Debug for InterProcessMultiLock {
 /// foreign [`InterProcessLock`] is released at once, and blocks for that.) It ends the holds that it was given
 /// and none that came after them.
 ///
-/// The guard reports the state of its member locks: it is valid while all of them are.
+/// The guard reports the state of its member locks: it is valid while all of them are. It stays with its thread, whatever its locks are:
+/// for tasks, [`acquire_holds`](InterProcessLock::acquire_holds) of semaphore mutexes can be given back by any thread
+/// ([`release_holds`](InterProcessLock::release_holds)).
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {

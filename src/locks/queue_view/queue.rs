@@ -126,8 +126,8 @@ pub struct QueueEntry {
     /// Since when it has been queueing or holding: milliseconds since the epoch, by the server's clock. For a tenure:
     /// since when its znode has been there, whichever threads have held by it.
     pub since_millis: i64,
-    /// The data of its znode, without a [request](crate::Revoker::request) to give the lock back; `None` if this client
-    /// may not read it.
+    /// The data of its znode, without a [request](crate::Revoker::request) to give the lock back; `__REVOKE__` after a bare
+    /// request, which replaces them; `None` if this client may not read it.
     pub data: Option<Vec<u8>>,
     /// Whether somebody has [asked](crate::Revoker) for it back. Whether its holder listens is not to be seen.
     pub is_asked_back: bool,

@@ -184,7 +184,7 @@ impl SharedValueReader for SharedValue {
 
 /// A listener that is told when a [`SharedValue`](crate::SharedValue) changes. Java: `SharedValueListener`.
 ///
-/// Every `Fn(&[u8]) + Send + Sync + 'static` is one.
+/// Every `Fn(&[u8]) + Send + Sync + 'static` is one. In a closure the type has to be written: `|bytes: &[u8]| ..`.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
