@@ -50,7 +50,7 @@
 //! | several locks at once, locks of any kind | [`InterProcessMultiLock`]; as a trait object [`InterProcessLock`], held by a [`Locker`] |
 //! | leader election, with listeners or a thread of its own | [`LeaderLatch`] with [`LeaderLatchListener`], [`LeaderSelector`] with [`LeaderSelectorListener`]; in both a [`Leadership`] |
 //! | the lock of ZooKeeper's own recipes | [`zookeeper_recipe`] |
-//! | a held lock | [`LockGuard`], [`SemaphoreMutexGuard`], [`MultiLockGuard`], [`Lease`]; in each a [`Hold`], with its [`FencingToken`], [`HoldState`], [`Deadline`] and [`WaitedFor`]. Without a guard: [`InterProcessMutex::hold`] |
+//! | a held lock | [`LockGuard`], [`SemaphoreMutexGuard`], [`Lease`], and [`MultiLockGuard`] of several; in each a [`Hold`] for each lock, with its [`FencingToken`], [`HoldState`], [`Deadline`] and [`WaitedFor`]. Without a guard: [`InterProcessMutex::hold`] |
 //! | how to wait | [`AcquireOptions`], [`CancelToken`], [`WaitStrategy`] |
 //! | asking for a lock back | [`Revoker`], [`Revocable`], [`RevocationRequest`] |
 //! | holders and waiters, and since when | [`LockQueue`], of every kind of lock and of other clients, too; of a leader [`LeaderLatch::participants`] |

@@ -199,7 +199,7 @@ half! {
     ///
     /// let lock = InterProcessReadWriteLock::new(&client, "/locks/catalogue")?;
     /// let reading = lock.read_lock();
-    /// reading.make_revocable(|lock: &curator_locks::InterProcessReadLock| println!("somebody wants {}", lock.lock_path().unwrap_or_default()));
+    /// reading.make_revocable(|_: &curator_locks::InterProcessReadLock| println!("somebody wants what is read"));
     /// assert!(reading.acquire_timeout(Duration::from_secs(5))?);
     /// assert!(reading.is_owned_by_current_thread() && reading.is_acquired_in_this_process());
     /// assert_eq!(reading.participant_nodes()?, [reading.lock_path().ok_or("not held")?]);
@@ -241,7 +241,7 @@ half! {
     ///
     /// let lock = InterProcessReadWriteLock::new(&client, "/locks/catalogue")?;
     /// let writing = lock.write_lock();
-    /// writing.make_revocable(|lock: &curator_locks::InterProcessWriteLock| println!("somebody wants {}", lock.lock_path().unwrap_or_default()));
+    /// writing.make_revocable(|_: &curator_locks::InterProcessWriteLock| println!("somebody wants what is written"));
     /// assert!(writing.acquire_timeout(Duration::from_secs(5))?);
     /// assert!(writing.is_owned_by_current_thread() && writing.is_acquired_in_this_process());
     /// assert_eq!(writing.participant_nodes()?, [writing.lock_path().ok_or("not held")?]);

@@ -132,10 +132,10 @@ impl WriteLock {
     /// While the connection is gone it waits and tries again as the client's retry policy says, until it has queued. A second
     /// call does nothing but tell whether the lock is this object's. After [`close`](WriteLock::close) it is always `false`.
     ///
+    /// # Errors
     /// [`Error::ConnectionLoss`] or [`Error::SessionExpired`] when the retry policy is exhausted,
     /// [`Error::ClientClosed`], [`Error::SequenceExhausted`], [`Error::Server`] when the server refuses, and
     /// [`Error::Io`] if no thread can be had. It is not queued then.
-    /// It is not queued then.
     pub fn lock(&self) -> Result<bool> {
         self.candidate.lock()
     }

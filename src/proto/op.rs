@@ -18,6 +18,7 @@ pub(crate) const CREATE2: i32 = 15;
 pub(crate) const REMOVE_WATCHES: i32 = 18;
 pub(crate) const CREATE_CONTAINER: i32 = 19;
 pub(crate) const CREATE_TTL: i32 = 21;
+pub(crate) const MULTI_READ: i32 = 22;
 pub(crate) const AUTH: i32 = 100;
 pub(crate) const SET_WATCHES: i32 = 101;
 pub(crate) const GET_EPHEMERALS: i32 = 103;

@@ -102,7 +102,8 @@ pub enum Request {
         /// Expected version, -1 for any.
         version: i32,
     },
-    /// op 14: all or nothing. Holds creates, deletes, writes of data and checks.
+    /// op 14: all or nothing. Holds creates, deletes, writes of data and checks. Or op 22, ZooKeeper 3.6 and newer: holds reads of data
+    /// and of children without watches, each with its own result.
     ///
     /// ```
     /// use curator_locks::unversioned::Request;
@@ -176,6 +177,9 @@ impl Request {
             Request::Sync { .. } => (op::SYNC, "sync"),
             Request::Ping => (op::PING, "ping"),
             Request::Check { .. } => (op::CHECK, "check"),
+            Request::Multi(ops) if !ops.is_empty() && ops.iter().all(Request::is_read_of_multi) => {
+                (op::MULTI_READ, "multi_read")
+            }
             Request::Multi(_) => (op::MULTI, "multi"),
             Request::RemoveWatches { .. } => (op::REMOVE_WATCHES, "remove_watches"),
             Request::Auth { .. } => (op::AUTH, "auth"),
@@ -184,6 +188,14 @@ impl Request {
             Request::WhoAmI => (op::WHO_AM_I, "who_am_i"),
             Request::CloseSession => (op::CLOSE_SESSION, "close_session"),
         }
+    }
+
+    /// Whether it may stand in a multi of reads.
+    pub(crate) fn is_read_of_multi(&self) -> bool {
+        let (Request::GetData { watch, .. } | Request::GetChildren { watch, with_stat: false, .. }) = self else {
+            return false;
+        };
+        !watch
     }
 
     /// The path that errors and logs give: of a multi the first operation's, empty where there is none.

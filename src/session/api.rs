@@ -358,6 +358,11 @@ pub trait Session: Send + Sync + 'static {
         true
     }
 
+    /// Whether the servers are known to take several reads in one request, as ZooKeeper 3.6 and newer do; `false` by default.
+    fn reads_together(&self) -> bool {
+        false
+    }
+
     /// Replaces the servers, from the next connection on. The session lives on if the new ones know it.
     fn update_hosts(&self, hosts: &ConnectString);
 

@@ -78,7 +78,7 @@ impl Dialect {
             }
             op::SET_WATCHES => self != Dialect::KeeperBefore267,
             op::SET_WATCHES2 | op::ADD_WATCH => matches!(self, Dialect::ZooKeeper | Dialect::Keeper),
-            op::GET_EPHEMERALS | op::WHO_AM_I => self == Dialect::ZooKeeper,
+            op::GET_EPHEMERALS | op::WHO_AM_I | op::MULTI_READ => self == Dialect::ZooKeeper,
             _ => true,
         }
     }
@@ -102,12 +102,18 @@ pub(crate) struct Abilities {
     pub(crate) dialect: Dialect,
     pub(crate) has_containers: bool,
     removes_watches: bool,
+    /// ZooKeeper 3.6 and newer: several reads in one request.
+    pub(crate) reads_together: bool,
 }
 
 impl From<Dialect> for Abilities {
     fn from(dialect: Dialect) -> Abilities {
-        let removes_watches = dialect.knows(op::REMOVE_WATCHES);
-        Abilities { dialect, has_containers: dialect.has_containers(), removes_watches }
+        Abilities {
+            dialect,
+            has_containers: dialect.has_containers(),
+            removes_watches: dialect.knows(op::REMOVE_WATCHES),
+            reads_together: dialect.knows(op::MULTI_READ),
+        }
     }
 }
 
@@ -119,7 +125,7 @@ impl Abilities {
         let is_new = removes_watches && has_flag(flags, CREATE_WITH_STATS);
         let dialect = if is_new { Dialect::Keeper } else { Dialect::KeeperBefore267 };
         // No flag tells of containers, and a server that does not know them may end the connection, and the session with it.
-        Abilities { dialect, has_containers: false, removes_watches }
+        Abilities { has_containers: false, removes_watches, ..dialect.into() }
     }
 
     pub(crate) fn knows(&self, operation: i32) -> bool {
@@ -127,6 +133,7 @@ impl Abilities {
             // No flag tells of TTL znodes either, and a Keeper that knows containers knows them.
             op::CREATE_CONTAINER | op::CREATE_TTL => self.has_containers,
             op::REMOVE_WATCHES => self.removes_watches,
+            op::MULTI_READ => self.reads_together,
             _ => self.dialect.knows(operation),
         }
     }
@@ -147,6 +154,7 @@ impl Abilities {
             }
             op::CREATE_CONTAINER if is_unknown => self.has_containers = false,
             op::REMOVE_WATCHES if is_unknown => self.removes_watches = false,
+            op::MULTI_READ if is_unknown => self.reads_together = false,
             // A server may be told not to make TTL znodes, and knows them all the same.
             _ => {}
         }
@@ -169,6 +177,7 @@ pub(crate) fn questionable(request: &Request) -> Option<i32> {
         | Request::RemoveWatches { .. }
         | Request::GetEphemerals { .. }
         | Request::WhoAmI => Some(operation),
+        Request::Multi(_) if operation == op::MULTI_READ => Some(operation),
         Request::Multi(steps) => steps.iter().find_map(questionable),
         _ => None,
     }
@@ -214,6 +223,10 @@ mod tests {
         assert_eq!(zookeeper(op::CREATE_CONTAINER, ErrorCode::Unimplemented), old);
         assert_eq!(zookeeper(op::CREATE_CONTAINER, ErrorCode::MarshallingError), old);
         assert_eq!(zookeeper(op::REMOVE_WATCHES, ErrorCode::Unimplemented), old);
+        let zookeeper_35 = zookeeper(op::MULTI_READ, ErrorCode::Unimplemented);
+        assert!(!zookeeper_35.knows(op::MULTI_READ) && fresh.knows(op::MULTI_READ) && zookeeper_35.has_containers);
+        assert_eq!(zookeeper_35.dialect, Dialect::ZooKeeper);
+        assert_eq!(zookeeper(op::MULTI_READ, ErrorCode::NoNode), fresh);
         let keeper = after(Dialect::Keeper, op::CREATE_CONTAINER, ErrorCode::BadArguments);
         assert!(!keeper.has_containers && keeper.knows(op::REMOVE_WATCHES) && keeper.dialect == Dialect::Keeper);
     }
@@ -226,5 +239,7 @@ mod tests {
         let transaction = Request::Multi(vec![check(), create(CreateMode::Container)]);
         assert_eq!(questionable(&transaction), Some(op::CREATE_CONTAINER));
         assert_eq!(questionable(&Request::Multi(vec![check()])), None);
+        let list = Request::GetChildren { path: "/a".into(), watch: false, with_stat: false };
+        assert_eq!(questionable(&Request::Multi(vec![list.clone(), list])), Some(op::MULTI_READ));
     }
 }

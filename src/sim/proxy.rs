@@ -17,7 +17,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// The operation codes that cases name.
 pub(crate) mod op {
     pub(crate) use crate::proto::op::{
-        CREATE, DELETE, EXISTS, GET_CHILDREN, GET_CHILDREN2 as GET_CHILDREN_2, GET_DATA, MULTI, SYNC,
+        CREATE, DELETE, EXISTS, GET_CHILDREN, GET_CHILDREN2 as GET_CHILDREN_2, GET_DATA, MULTI, MULTI_READ, SYNC,
     };
 }
 

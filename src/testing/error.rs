@@ -2,7 +2,8 @@
 
 use std::{io, time::Duration};
 
-/// Why a server, a cluster or a proxy did not do what the test asked for.
+/// Why a server, a cluster or a proxy did not do what the test asked for. It is no [`Error`](crate::Error): a test that has both returns
+/// `Box<dyn std::error::Error>`.
 ///
 /// ```
 /// use curator_locks::testing::{TestingError, TestingServer};

@@ -35,6 +35,11 @@ pub fn address(connect_string: &str, dialect: Dialect) -> String {
     servers.join(",") + chroot
 }
 
+/// Whether the tests run over servers as they are.
+pub fn is_zookeeper() -> bool {
+    env::var("DIALECT").map_or(true, |name| name == "zookeeper")
+}
+
 /// The same for the kind of server that the environment wants; without one the connect string as it is.
 pub fn wanted(connect_string: &str) -> String {
     let Ok(name) = env::var("DIALECT") else { return connect_string.to_owned() };

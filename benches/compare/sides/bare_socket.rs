@@ -16,6 +16,9 @@ use curator_locks::{
 
 use super::side::{Outcome, Side, now, unknown};
 
+/// How many lists a multi lock sends as one request.
+const READS: usize = 16;
+
 /// What lies in the znodes of all sides that put something there.
 pub const DATA: &[u8] = b"127.0.0.1";
 
@@ -151,13 +154,15 @@ impl Socket {
         }
     }
 
-    /// Creates in all directories in one transaction and lists them in one write, as a multi lock does.
+    /// Creates in all directories in one transaction and lists them in the same write, as a multi lock does.
     fn enter_all(&mut self, directories: &[String]) -> Outcome<Vec<String>> {
         self.put(Request::Multi(directories.iter().map(|directory| contender(directory, "lock-")).collect()));
-        directories.iter().for_each(|directory| self.put(list(directory)));
+        let lists: Vec<_> = directories.chunks(READS).map(|part| part.iter().map(|one| list(one)).collect()).collect();
+        let count = lists.len();
+        lists.into_iter().for_each(|part| self.put(Request::Multi(part)));
         self.flush()?;
         let Response::Multi(results) = self.reply()? else { return Err("not the reply to a transaction".into()) };
-        directories.iter().try_for_each(|_| self.reply().map(drop))?;
+        (0..count).try_for_each(|_| self.reply().map(drop))?;
         results
             .into_iter()
             .map(|result| created(result.map_err(|code| format!("in a transaction: {code:?}"))?))

@@ -3,7 +3,10 @@
 use std::{fmt, time::Duration};
 
 use super::instruments::{Counter, Gauge, Timer, Times};
-use crate::{error::LostReason, proto::request::Request};
+use crate::{
+    error::LostReason,
+    proto::{op, request::Request},
+};
 
 /// Numbers as a user reads them, and the instruments that count them: each in one line.
 macro_rules! numbers {
@@ -281,6 +284,7 @@ impl Counters {
             | Request::Check { .. }
             | Request::GetEphemerals { .. } => &requests.read,
             Request::Sync { .. } => &requests.sync,
+            Request::Multi(_) if request.op_code() == op::MULTI_READ => &requests.read,
             Request::Multi(_) => &requests.multi,
             Request::Ping
             | Request::RemoveWatches { .. }

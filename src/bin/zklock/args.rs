@@ -82,6 +82,8 @@ other rights (sudo) is not ended; nor is what has neither that variable nor that
 that process is killed, a second one ends the script, and if both are, or both are stopped for longer than the lock lasts, the script \
 goes on without a lock. The first process of a container, which nobody can kill from inside, needs `zklock run`, too.
 
+Locks are not re-entrant: a script that asks for what it has, or for --write behind its own --shared, waits for itself.
+
 For those who know flock(1): `exec 9>FILE; flock 9` are the first two lines, and `flock -u 9` is the last one. Where the last process \
 that has inherited the descriptor ends, the file's lock ends, and so it is here.
 
@@ -95,7 +97,10 @@ Examples:
 #[cfg(target_os = "linux")]
 const UNLOCK_HELP: &str = "\
 It returns once the lock is given back. It gives back what this script has taken, and no lock under which the script itself runs. What \
-the script has started in the background goes on, without a lock: wait for it before.";
+the script has started in the background goes on, without a lock: wait for it before. ZKLOCK_PATH and the others stay as they are. Of \
+several locks that were taken together each path means all of them. It speaks with the process that holds the lock, and needs no servers.
+
+Exit status: 0, the lock is given back; 125, the script has no such lock, or several, or has not evaluated what `zklock lock` printed.";
 
 const LS_HELP: &str = "\
 STATE is one of
@@ -322,7 +327,8 @@ pub(crate) struct Run {
     /// Keep the lock at least so long, also if the command ends earlier
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) at_least: Option<Duration>,
-    /// Give the lock back after so long: the command is ended before, as if the lock were about to be lost (status 123)
+    /// Give the lock back after so long, at least a fifth of the session timeout: the command is ended before, as if the lock were about
+    /// to be lost (status 123)
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) at_most: Option<Duration>,
     /// If the lock was lost and the command ended (status 123), wait for the lock and run the command again, so many times at most;

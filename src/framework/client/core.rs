@@ -255,6 +255,9 @@ impl CuratorFramework {
 /// The largest transaction of several locks' requests: far below the 1 MiB that servers take.
 const LARGEST_TRANSACTION: usize = 128 * 1024;
 
+/// How much of the largest reply each list may have that goes with others.
+const SHARE_OF_REPLY: usize = 256 * 1024;
+
 impl Core {
     /// How large a transaction of several locks' requests may be: 0 where they go back to back instead. Its reply is no larger.
     ///
@@ -264,6 +267,12 @@ impl Core {
             return 0;
         }
         LARGEST_TRANSACTION.min(self.session.max_frame_size).min(self.session.max_request_size)
+    }
+
+    /// How many reads go as one request: each has its share of the largest reply, so that the lists of 4,000 contenders each make none
+    /// that is too large.
+    pub(crate) fn reads_at_a_time(&self, session: &Arc<dyn Session>) -> usize {
+        if session.reads_together() { (self.session.max_frame_size / SHARE_OF_REPLY).max(1) } else { 1 }
     }
 
     /// Runs a task on the client's own thread after this time, unless the client is closed. It must not block.

@@ -136,6 +136,7 @@ impl Batch {
             shares.push(Share { lock, session, connection, unique, path, sent: Vec::new() });
         }
         self.sent.set(Some(clock::now()));
+        let lists = lists.chunks(core.reads_at_a_time(&session)).map(<[_]>::to_vec).collect();
         let (created, listed) = submit_together(&session, creates, lists, core.transaction_limit(&session));
         for (share, (create, list)) in shares.iter_mut().zip(created.into_iter().zip(listed)) {
             share.sent = vec![(create, None), (list, None)];

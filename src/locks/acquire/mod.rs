@@ -330,7 +330,15 @@ impl<'a> Run<'a> {
         // A share is of the session that the contender has.
         self.contention.sends(asked, true)?;
         let mut answers = self.receive(sent);
-        if !is_same && answers.last().is_some_and(std::result::Result::is_ok) {
+        // Servers that have just said that they do not take several lists at once, or whose answer was too large, are asked for
+        // this one by itself.
+        let is_refused = |answer: &Answer| {
+            let says_so = |failed: &Failed<Error>| {
+                failed.code == Some(ErrorCode::Unimplemented) || matches!(failed.error, Error::FrameTooLarge { .. })
+            };
+            answer.as_ref().is_err_and(says_so)
+        };
+        if answers.last().is_some_and(|list| !is_same && list.is_ok() || answers.len() > 1 && is_refused(list)) {
             answers.truncate(1);
         }
         match answers.first().and_then(|answer| answer.as_ref().err()?.code) {

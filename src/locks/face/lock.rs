@@ -91,6 +91,9 @@ pub trait InterProcessLock: Send + Sync {
     /// As [`acquire_with`](InterProcessLock::acquire_with), and hands out the holds that this very call has got: each
     /// of them stays what it is, whatever other threads release and acquire meanwhile. `None`: the time was up first.
     ///
+    /// To drop a hold gives nothing back: that is for [`release_holds`](InterProcessLock::release_holds) or
+    /// [`abandon_holds`](InterProcessLock::abandon_holds), from any thread.
+    ///
     /// By default it acquires and then asks [`holds`](InterProcessLock::holds), which is the same for a lock that
     /// belongs to the thread that acquired it.
     ///
@@ -164,6 +167,7 @@ pub trait InterProcessLock: Send + Sync {
 /// Holds a lock as long as it lives. Java: `Locker`.
 ///
 /// For locks as trait objects. If you know the type, prefer the lock's own guard: it also reports the state. It stays with its thread.
+/// Around locks as trait objects `catch_unwind` needs an `AssertUnwindSafe`.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {

@@ -382,8 +382,9 @@ macro_rules! listening_methods {
             /// it, and so does `make_revocable` where the lock has that. A waiter for a semaphore, or by
             /// [`WatchParent`](crate::WaitStrategy::WatchParent), is told only when it holds.
             ///
-            /// It runs on the client's dispatch thread, under no lock, and may
-            /// [release](crate::RevocationRequest::release) the hold. Nothing is released by itself. Costs one read per acquire.
+            /// It runs on the client's dispatch thread, under no lock, and may give the hold back by
+            /// [`RevocationRequest::release`](crate::RevocationRequest::release): `release` of a lock that belongs to its thread is for
+            /// that thread. Nothing is released by itself. Costs one read per acquire.
             pub fn on_revocation(
                 &self,
                 listener: impl Fn(&$crate::locks::face::revocation::RevocationRequest) + Send + Sync + 'static,

@@ -21,7 +21,8 @@ use crate::{
 };
 
 /// A request to give a lock back. The listeners of
-/// [`InterProcessMutex::on_revocation`](crate::InterProcessMutex::on_revocation) and its like for every kind get it.
+/// [`InterProcessMutex::on_revocation`](crate::InterProcessMutex::on_revocation) and its like for every kind but a multi lock,
+/// whose members have it, get it.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {

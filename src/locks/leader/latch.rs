@@ -311,7 +311,8 @@ fn stop(candidate: &Candidate, life: LeaderState, close_mode: CloseMode) -> Resu
 
 leader_methods! { LeaderLatch, |latch| latch.candidate.state, latch.candidate.lock }
 
-/// A listener that is told when a [`LeaderLatch`](crate::LeaderLatch) leads. Java: `LeaderLatchListener`.
+/// A listener that is told when a [`LeaderLatch`](crate::LeaderLatch) leads. Java: `LeaderLatchListener`. It has two methods, so no
+/// closure is one.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {

@@ -104,12 +104,12 @@ impl SharedValue {
         self.znode.try_set("try_set_value", previous, &value.into())
     }
 
-    /// Calls the listener whenever the value changes, and after each reconnect even if it has not changed, as Curator
-    /// does. A change that another one follows quickly may be skipped. The start calls no listener. The calls come in the
-    /// order of the changes, on the client's dispatch thread and under no lock. Java: `getListenable().addListener`.
+    /// Calls the listener whenever the value changes, and after each connect, the first one included, even if it has not
+    /// changed, as Curator does. A change that another one follows quickly may be skipped. The start on a client that is connected
+    /// calls no listener. The calls come in the order of the changes, on the client's dispatch thread and under no lock. Java:
+    /// `getListenable().addListener`.
     ///
-    /// While the connection is suspended or the session lost, no listener is told of a value; after the reconnect it is told
-    /// of writes in between.
+    /// While the connection is suspended or the session lost, no listener is told of a value.
     pub fn add_listener(&self, listener: impl SharedValueListener) -> ListenerId {
         self.add_listener_with_executor(listener, |task| task())
     }

@@ -36,7 +36,7 @@ impl Response {
             op::GET_CHILDREN2 => Response::Children { names: reader.strings()?, stat: Some(Stat::read(reader)?) },
             op::GET_ACL => Response::Acl { acl: reader.vector(12, Acl::read)?, stat: Stat::read(reader)? },
             op::SYNC => Response::Synced { path: reader.string()? },
-            op::MULTI => Response::Multi(read_multi(zxid, reader)?),
+            op::MULTI | op::MULTI_READ => Response::Multi(read_multi(zxid, reader)?),
             op::GET_EPHEMERALS => Response::Ephemerals(reader.strings()?),
             op::WHO_AM_I => Response::WhoAmI(reader.vector(8, |reader| Ok((reader.string()?, reader.string()?)))?),
             // Delete, ping, auth, setWatches, removeWatches, closeSession.
@@ -95,7 +95,7 @@ fn read_multi(zxid: i64, reader: &mut Reader<'_>) -> Result<Vec<Result<Response,
         }
         results.push(match op_code {
             // The server answers containers and TTL znodes as it answers create2.
-            op::CREATE | op::CREATE2 | op::DELETE | op::CHECK | op::SET_DATA => {
+            op::CREATE | op::CREATE2 | op::DELETE | op::CHECK | op::SET_DATA | op::GET_DATA | op::GET_CHILDREN => {
                 Ok(Response::read(op_code, zxid, reader)?)
             }
             op::NONE => Err(match reader.i32()? {

@@ -58,6 +58,13 @@ fn multi_op() -> impl Strategy<Value = Request> {
     ]
 }
 
+fn multi_read() -> impl Strategy<Value = Request> {
+    prop_oneof![
+        text().prop_map(|path| Request::GetData { path, watch: false }),
+        text().prop_map(|path| Request::GetChildren { path, watch: false, with_stat: false }),
+    ]
+}
+
 fn request() -> impl Strategy<Value = Request> {
     let (flag, version) = (any::<bool>, any::<i32>);
     prop_oneof![
@@ -69,6 +76,7 @@ fn request() -> impl Strategy<Value = Request> {
         1 => (text(), flag(), flag()).prop_map(|(path, watch, with_stat)| Request::GetChildren { path, watch, with_stat }),
         1 => text().prop_map(|path| Request::Sync { path }),
         1 => vec(multi_op(), 0..5).prop_map(Request::Multi),
+        1 => vec(multi_read(), 1..5).prop_map(Request::Multi),
         1 => (text(), prop_oneof![Just(WatchTable::Data), Just(WatchTable::Children)])
             .prop_map(|(path, table)| Request::RemoveWatches { path, table }),
         1 => (text(), bytes()).prop_map(|(scheme, auth)| Request::Auth { scheme, auth }),
@@ -108,6 +116,8 @@ fn multi_result() -> impl Strategy<Value = Result<Response, Option<ErrorCode>>> 
         text().prop_map(|path| Ok(Response::Created { path, czxid: ZXID })),
         Just(Ok(Response::Done)),
         stat().prop_map(|stat| Ok(Response::Stat(stat))),
+        (bytes(), stat()).prop_map(|(data, stat)| Ok(Response::Data { data, stat })),
+        texts().prop_map(|names| Ok(Response::Children { names, stat: None })),
         Just(Err(None)),
         (i32::MIN..0).prop_map(|code| Err(Some(ErrorCode::from(code)))),
     ]

@@ -39,7 +39,7 @@ fn read_request(op_code: i32, reader: &mut Reader<'_>) -> Request {
         op::SYNC => Request::Sync { path: path(reader) },
         op::PING => Request::Ping,
         op::CHECK => Request::Check { path: path(reader), version: reader.i32().unwrap() },
-        op::MULTI => Request::Multi(read_multi(reader)),
+        op::MULTI | op::MULTI_READ => Request::Multi(read_multi(reader)),
         op::REMOVE_WATCHES => Request::RemoveWatches { path: path(reader), table: read_table(reader) },
         op::AUTH => {
             assert_eq!(reader.i32(), Ok(0));
@@ -167,6 +167,8 @@ fn write_result(writer: &mut Writer, result: &Result<Response, Option<ErrorCode>
             let op_code = match response {
                 Response::Created { .. } => op::CREATE,
                 Response::Stat(_) => op::SET_DATA,
+                Response::Data { .. } => op::GET_DATA,
+                Response::Children { .. } => op::GET_CHILDREN,
                 _ => op::DELETE,
             };
             write_multi_header(writer, op_code, false, 0);

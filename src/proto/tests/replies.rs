@@ -155,8 +155,24 @@ fn multi_that_failed() {
 
 #[test]
 fn multi_with_an_unknown_operation_is_refused() {
-    let unknown = ProtoError::Unexpected { what: "operation in the reply of a multi", value: 4 };
-    assert_eq!(Response::decode(op::MULTI, 12, &hex("00000004 00 00000000")), Err(unknown));
+    let unknown = ProtoError::Unexpected { what: "operation in the reply of a multi", value: 6 };
+    assert_eq!(Response::decode(op::MULTI, 12, &hex("00000006 00 00000000")), Err(unknown));
+}
+
+#[test]
+fn reads_of_a_multi_have_results_of_their_own() {
+    let digits = format!(
+        "00000008 00 00000000 00000002 00000001 61 00000001 62
+        ffffffff 00 ffffff9b ffffff9b
+        00000004 00 00000000 00000001 78 {STAT}
+        ffffffff 01 ffffffff"
+    );
+    let results = vec![
+        Ok(Response::Children { names: vec!["a".into(), "b".into()], stat: None }),
+        Err(Some(ErrorCode::NoNode)),
+        Ok(Response::Data { data: b"x".to_vec(), stat: stat() }),
+    ];
+    decodes_to(op::MULTI_READ, &digits, Response::Multi(results));
 }
 
 #[test]

@@ -125,6 +125,8 @@ pub(crate) struct Machine<C = OnReply, W = Watcher> {
     liveness: Liveness,
     /// What the servers know; `None`: they have not told yet.
     abilities: Option<Abilities>,
+    /// Whether a server has refused an operation that it does not know, which ends a connection.
+    has_learnt: bool,
     /// After the end: until when a holder may take its lock for held, if the servers keep the session's znodes.
     left_behind: Option<Instant>,
     /// After the end: until when a holder may rely on the session, so that it must not be closed.
@@ -138,6 +140,7 @@ impl<C, W: Clone> Machine<C, W> {
         let timeout = config.session_timeout.min(LONGEST_TIMEOUT);
         Machine {
             abilities: config.dialect.map(Abilities::from),
+            has_learnt: false,
             left_behind: None,
             relied_on_until: None,
             config,
@@ -205,6 +208,11 @@ impl<C, W: Clone> Machine<C, W> {
 
     pub(crate) fn valid_until(&self) -> Option<Instant> {
         if self.is_alive() { self.liveness.valid_until() } else { None }
+    }
+
+    /// Whether a server has refused what it does not know since the last call.
+    pub(crate) fn take_refusal(&mut self) -> bool {
+        std::mem::take(&mut self.has_learnt)
     }
 
     pub(crate) fn abilities(&self) -> Option<Abilities> {
@@ -762,10 +770,12 @@ impl<C, W: Clone> Machine<C, W> {
         };
         let operation = request.questionable.or_else(|| (request.op == op::REMOVE_WATCHES).then_some(request.op));
         if let (Some(abilities), Some(operation)) = (&mut self.abilities, operation) {
+            let before = *abilities;
             abilities.refused(operation, code);
-            if abilities.dialect == Dialect::ZooKeeper34 {
-                self.config.known.are_34.store(true, Ordering::Relaxed);
-            }
+            self.has_learnt |= *abilities != before;
+            self.config.known.are_34.fetch_or(abilities.dialect == Dialect::ZooKeeper34, Ordering::Relaxed);
+            let read_singly = abilities.dialect == Dialect::ZooKeeper && !abilities.reads_together;
+            self.config.known.read_singly.fetch_or(read_singly, Ordering::Relaxed);
         }
     }
 
@@ -774,7 +784,11 @@ impl<C, W: Clone> Machine<C, W> {
         let abilities = match (path, reply) {
             (API_VERSION, Ok(_)) => return self.probe(FEATURE_FLAGS),
             (API_VERSION, Err(_)) if self.config.known.are_34.load(Ordering::Relaxed) => Dialect::ZooKeeper34.into(),
-            (API_VERSION, Err(_)) => Dialect::ZooKeeper.into(),
+            (API_VERSION, Err(_)) => {
+                let mut known = Abilities::from(Dialect::ZooKeeper);
+                known.reads_together = !self.config.known.read_singly.load(Ordering::Relaxed);
+                known
+            }
             (_, Ok(Response::Data { data, .. })) => Abilities::by_flags(Some(data)),
             _ => Abilities::by_flags(None),
         };
@@ -959,6 +973,7 @@ fn is_out_of_place(request: &Request) -> bool {
     use Request::{Auth, Check, CloseSession, Create, Delete, Multi, Ping, SetData, SetWatches};
     match request {
         Ping | Auth { .. } | SetWatches { .. } | CloseSession | Check { .. } => true,
+        Multi(_) if request.op_code() == op::MULTI_READ => false,
         Multi(ops) => ops.iter().any(|op| !matches!(op, Create { .. } | Delete { .. } | SetData { .. } | Check { .. })),
         _ => false,
     }

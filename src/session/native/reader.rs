@@ -16,7 +16,6 @@ use crate::{
     },
     proto::{connect::ConnectResponse, error::ProtoError, frame::FrameBuffer},
     session::{
-        dialect::Dialect,
         servers::{
             resolver::Resolver,
             rotation::{NextTry, Rotation},
@@ -130,15 +129,11 @@ impl ReaderThread {
     }
 
     /// Serves one connection. Returns how long it has lasted; without end if the server has refused an operation by it, as
-    /// ZooKeeper 3.4 does once to each client: it serves, so that the next connection needs no pause.
+    /// ZooKeeper 3.4 and 3.5 do once to each client: it serves, so that the next connection needs no pause.
     fn serve_until_end(&self, reader: Box<dyn ReadHalf>, buffer: FrameBuffer) -> Duration {
-        let is_34 = || {
-            let abilities = self.shared.state.lock().machine.abilities();
-            abilities.is_some_and(|known| known.dialect == Dialect::ZooKeeper34)
-        };
-        let (since, was_34) = (clock::now(), is_34());
+        let since = clock::now();
         self.serve(reader, buffer);
-        if is_34() && !was_34 { Duration::MAX } else { clock::since(since) }
+        if self.shared.state.lock().machine.take_refusal() { Duration::MAX } else { clock::since(since) }
     }
 
     /// Connects and shakes hands. The first frames after the handshake may be in the buffer already. `None`: the session is

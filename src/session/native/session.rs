@@ -205,6 +205,10 @@ impl Session for NativeSession {
         self.shared.state.lock().machine.abilities().is_none_or(|known| known.has_containers)
     }
 
+    fn reads_together(&self) -> bool {
+        self.shared.state.lock().machine.abilities().is_some_and(|known| known.reads_together)
+    }
+
     fn last_error(&self) -> Option<Arc<io::Error>> {
         if self.connection() != 0 { None } else { self.shared.last_error.lock().clone() }
     }

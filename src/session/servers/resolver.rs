@@ -31,6 +31,8 @@ pub struct KnownServers {
     addresses: Mutex<HashMap<(String, u16), Known>>,
     /// They are of ZooKeeper 3.4, which tells so only by ending a connection.
     pub(crate) are_34: AtomicBool,
+    /// They know no request of several reads, as ZooKeeper 3.5, which tells so in the same way.
+    pub(crate) read_singly: AtomicBool,
 }
 
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     base::{clock, sync::Mutex},
     error::Meaning,
-    proto::{request::Request, response::Response, types::ErrorCode},
+    proto::{op, request::Request, response::Response, types::ErrorCode},
     session::api::{OnReply, Reply, Session, SessionError, Submission, Ticket, Watcher},
 };
 
@@ -159,30 +159,32 @@ pub(crate) fn submit(
         .collect()
 }
 
-/// Submits requests as one transaction, and others back to back behind it. Each has a pending reply of its own, those of the
-/// transaction too. What would be larger than the limit goes as several transactions.
+/// Submits requests as one transaction, and groups of reads behind it, each as one request. Each has a pending reply of its own. What
+/// would be larger than the limit goes as several.
 ///
 /// [`UNDONE`] is the answer to each of a transaction that failed: none was carried out, and which one is to blame shows where
 /// each is sent by itself. Where creates failed for want of a parent, [`NoNode`](ErrorCode::NoNode) is.
 pub(crate) fn submit_together(
     session: &Arc<dyn Session>,
     together: Vec<Request>,
-    behind: Vec<Request>,
+    behind: Vec<Vec<Request>>,
     limit: usize,
 ) -> (Vec<Pending>, Vec<Pending>) {
     let (mut batch, mut waiting) = (Vec::new(), Vec::with_capacity(together.len() + behind.len()));
     let count = together.len();
-    for mut part in in_parts(together, limit) {
+    let reads = behind.into_iter().flat_map(|group| in_parts(group, limit));
+    for mut part in in_parts(together, limit).into_iter().chain(reads) {
         let (senders, replies): (Vec<_>, Vec<_>) = part.iter().map(|_| reply_slot()).unzip();
         waiting.extend(replies.into_iter().map(|reply| (batch.len(), reply)));
         let creates = part.iter().all(|request| matches!(request, Request::Create { .. }));
         let request = part.pop_if(|_| senders.len() == 1).unwrap_or(Request::Multi(part));
-        let on_reply = Box::new(move |reply| share_out(senders, reply, creates));
-        batch.push(Submission { request, watcher: None, on_reply });
-    }
-    for request in behind {
-        let (on_reply, reply) = on_reply();
-        waiting.push((batch.len(), reply));
+        let is_read = request.op_code() == op::MULTI_READ;
+        let on_reply: OnReply =
+            Box::new(
+                move |reply| {
+                    if is_read { share_out_reads(senders, reply) } else { share_out(senders, reply, creates) }
+                },
+            );
         batch.push(Submission { request, watcher: None, on_reply });
     }
     let submitted = clock::now();
@@ -228,6 +230,19 @@ fn share_out(senders: Vec<ReplySender>, reply: Reply, creates: bool) {
             Some(_) => failed(results.iter().find_map(|result| result.as_ref().err().copied()?).unwrap_or(UNDONE)),
         },
         Err(SessionError::Server(code)) if senders.len() > 1 => failed(code),
+        reply => vec![reply; senders.len()],
+    };
+    // One without a result of its own has an unknown outcome.
+    senders.into_iter().zip(replies).for_each(|(sender, reply)| sender.send(reply));
+}
+
+/// Hands the results of several reads to those who wait for them: each has its own.
+fn share_out_reads(senders: Vec<ReplySender>, reply: Reply) {
+    let own = |result: Result<Response, Option<ErrorCode>>| {
+        result.map_err(|code| SessionError::Server(code.unwrap_or(UNDONE)))
+    };
+    let replies = match reply {
+        Ok(Response::Multi(results)) => results.into_iter().map(own).collect(),
         reply => vec![reply; senders.len()],
     };
     // One without a result of its own has an unknown outcome.

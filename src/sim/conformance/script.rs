@@ -147,7 +147,8 @@ impl<'a> Words<'a> {
 pub(super) fn request(text: &str, names: &Names) -> Wire {
     let mut words = Words::new(text, names);
     let (op, body) = match words.text() {
-        "multi" => return Wire { op: op::MULTI, body: multi(text, names), xid: None },
+        "multi" => return Wire { op: op::MULTI, body: multi("multi", text, names), xid: None },
+        "reads" => return Wire { op: op::MULTI_READ, body: multi("reads", text, names), xid: None },
         "raw" => (words.number(0), hex(words.value("body").unwrap_or_default())),
         word => {
             let mut writer = Writer::frame();
@@ -257,8 +258,8 @@ fn create(op_code: i32, flags: i32, words: &mut Words<'_>, writer: &mut Writer) 
 }
 
 /// The operations stand between `+`.
-fn multi(text: &str, names: &Names) -> Vec<u8> {
-    let parts = text.strip_prefix("multi").unwrap().split('+').map(str::trim).filter(|part| !part.is_empty());
+fn multi(word: &str, text: &str, names: &Names) -> Vec<u8> {
+    let parts = text.strip_prefix(word).unwrap().split('+').map(str::trim).filter(|part| !part.is_empty());
     let operations = parts.map(|part| request(part, names));
     let mut bytes: Vec<u8> = operations.flat_map(|wire| [multi_header(wire.op, false), wire.body].concat()).collect();
     bytes.extend(multi_header(op::NONE, true));

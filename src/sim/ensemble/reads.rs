@@ -115,6 +115,14 @@ impl Read<'_> {
             Call::CheckWatches { path, table } => self.check_watches(path, *table),
             Call::RemoveWatches { path, table } => self.remove_watches(path, *table),
             Call::GetEphemerals { prefix } => Ok(self.get_ephemerals(prefix)),
+            Call::MultiRead(calls) => {
+                let results: Vec<_> = calls.iter().map(|call| (call.clone(), self.answer(call))).collect();
+                let write = |reply: Reply, (call, result): (Call, Result<Body, i32>)| match result {
+                    Ok(body) => body(reply.result(&call)),
+                    Err(code) => reply.failed_result(code),
+                };
+                Ok(Box::new(move |reply| results.into_iter().fold(reply, write).end_of_results()))
+            }
             Call::WhoAmI => {
                 let ids = self.ids.to_vec();
                 Ok(Box::new(move |reply| reply.users(&ids)))

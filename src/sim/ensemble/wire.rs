@@ -67,6 +67,7 @@ pub(super) enum Call {
         version: i32,
     },
     Multi(Vec<Call>),
+    MultiRead(Vec<Call>),
     CreateSession {
         timeout_ms: i32,
     },
@@ -155,10 +156,11 @@ pub(super) fn auth(body: &[u8]) -> Result<(String, Vec<u8>), ProtoError> {
 
 /// Whether the server knows the operation at all.
 pub(super) fn is_known(op_code: i32) -> bool {
-    const ONE_BY_ONE: [i32; 10] = [
+    const ONE_BY_ONE: [i32; 11] = [
         op::CREATE_TTL,
         op::CHECK,
         op::MULTI,
+        op::MULTI_READ,
         op::PING,
         op::SET_WATCHES,
         op::GET_EPHEMERALS,
@@ -188,6 +190,7 @@ impl Call {
             op::SET_ACL => Call::SetAcl { path: reader.string()?, acl: acl(reader)?, version: reader.i32()? },
             op::CHECK => Call::Check { path: reader.string()?, version: reader.i32()? },
             op::MULTI => Call::Multi(multi(reader)?),
+            op::MULTI_READ => Call::MultiRead(multi_read(reader)?),
             op::CLOSE_SESSION => Call::CloseSession,
             op::SYNC => Call::Sync { path: reader.string()? },
             op::PING => Call::Ping,
@@ -294,6 +297,20 @@ fn multi(reader: &mut Reader<'_>) -> Result<Vec<Call>, ProtoError> {
     }
 }
 
+fn multi_read(reader: &mut Reader<'_>) -> Result<Vec<Call>, ProtoError> {
+    let mut calls = Vec::new();
+    loop {
+        let (op_code, is_done, _err) = (reader.i32()?, reader.bool()?, reader.i32()?);
+        if is_done {
+            return Ok(calls);
+        }
+        match op_code {
+            op::GET_DATA | op::GET_CHILDREN => calls.push(Call::fields(op_code, reader)?),
+            value => return Err(ProtoError::Unexpected { what: "operation in a multi of reads", value }),
+        }
+    }
+}
+
 /// A reply under construction.
 pub(super) struct Reply {
     writer: Writer,
@@ -347,6 +364,24 @@ impl Reply {
 
     pub(super) fn stat(mut self, stat: &Stat) -> Reply {
         write_stat(&mut self.writer, stat);
+        self
+    }
+
+    /// The begin of a result of several reads, and their end.
+    pub(super) fn result(mut self, call: &Call) -> Reply {
+        let op_code = if matches!(call, Call::GetData { .. }) { op::GET_DATA } else { op::GET_CHILDREN };
+        write_result_header(&mut self.writer, op_code, false, 0);
+        self
+    }
+
+    pub(super) fn failed_result(mut self, code: i32) -> Reply {
+        write_result_header(&mut self.writer, op::NONE, false, code);
+        self.writer.i32(code);
+        self
+    }
+
+    pub(super) fn end_of_results(mut self) -> Reply {
+        write_result_header(&mut self.writer, op::NONE, true, -1);
         self
     }
 

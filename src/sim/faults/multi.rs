@@ -218,7 +218,7 @@ fn while_a_member_is_refused_those_behind_it_stand_in_no_queue() {
     let testbed = testbed_with(LONG);
     make_directories(&testbed);
     let throttled = Fault::Refuse(ErrorCode::ThrottledOp.into());
-    let lists = RequestMatch::op(op::GET_CHILDREN).path(|path| path == A).times(4);
+    let lists = RequestMatch::ops([op::GET_CHILDREN, op::MULTI_READ]).path(|path| path == A).times(4);
     let refused = testbed.proxy.inject(lists, throttled);
     let client = testbed.client.clone();
     let waiter = spawn(move || both(&client).acquire());

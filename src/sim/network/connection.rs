@@ -150,7 +150,7 @@ pub(super) fn path_of(request: &[u8]) -> Option<String> {
     let at = match int_at(request, 8)? {
         op::PING | op::AUTH | op::SET_WATCHES | op::SET_WATCHES2 | op::CLOSE_SESSION => return None,
         // Type, done and error come before it.
-        op::MULTI => 12 + 9,
+        op::MULTI | op::MULTI_READ => 12 + 9,
         _ => 12,
     };
     let length = usize::try_from(int_at(request, at)?).ok()?;

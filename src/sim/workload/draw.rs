@@ -11,7 +11,7 @@ use super::plan::{
 use crate::proto::op;
 
 /// The requests whose loss is of interest.
-const OPS: [i32; 12] = [
+const OPS: [i32; 13] = [
     op::CREATE,
     op::CREATE2,
     op::CREATE_CONTAINER,
@@ -21,6 +21,7 @@ const OPS: [i32; 12] = [
     op::GET_CHILDREN,
     op::SYNC,
     op::MULTI,
+    op::MULTI_READ,
     op::SET_DATA,
     op::SET_WATCHES,
     op::REMOVE_WATCHES,

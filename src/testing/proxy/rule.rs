@@ -14,7 +14,7 @@ use super::{frame::RequestHeader, op};
 ///
 /// ```
 /// use std::time::Duration;
-/// use curator_locks::{CuratorFrameworkFactory, RetryOneTime};
+/// use curator_locks::{CuratorFrameworkFactory, ErrorCode, RetryOneTime};
 /// use curator_locks::testing::{Fault, FaultProxy, RequestMatch, op};
 ///
 /// # let server = curator_locks::testing::TestingServer::start()?;
@@ -22,7 +22,7 @@ use super::{frame::RequestHeader, op};
 /// let retry = RetryOneTime::new(Duration::from_millis(100));
 /// let client = CuratorFrameworkFactory::new_client(proxy.connect_string(), retry)?;
 /// client.start()?;
-/// let no_auth = proxy.inject(RequestMatch::op(op::SET_DATA), Fault::Refuse(-102));
+/// let no_auth = proxy.inject(RequestMatch::op(op::SET_DATA), Fault::Refuse(ErrorCode::NoAuth.into()));
 /// assert!(client.set_data().for_path_and_data("/", "data").is_err());
 /// assert_eq!(no_auth.hits(), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -1,7 +1,13 @@
 //! What servers know, and a session in the place of another.
 
 use super::*;
-use crate::proto::types::{Acl, CreateMode};
+use crate::{
+    proto::{
+        op,
+        types::{Acl, CreateMode},
+    },
+    session::servers::resolver::KnownServers,
+};
 
 const NO_SUCH: i32 = server::NO_NODE;
 const UNIMPLEMENTED: i32 = -6;
@@ -108,6 +114,34 @@ fn a_refusal_is_not_asked_for_again() {
     rig.submit(&container(), 2);
     assert_eq!(rig.take_log(), ["1 Unimplemented", "2 Unimplemented"]);
     assert!(rig.written().is_empty());
+}
+
+/// ZooKeeper 3.5 ends the connection after the answer, and the client's next session does not ask either.
+#[test]
+fn several_reads_at_once_are_asked_for_once() {
+    let known: Arc<KnownServers> = Arc::default();
+    let list = || Request::GetChildren { path: "/a".into(), watch: false, with_stat: false };
+    let connected = || {
+        let mut rig = Rig::with(SessionConfig { dialect: None, known: known.clone(), ..server::config() });
+        rig.connect();
+        let probe = rig.written();
+        rig.receive(&server::answer(&probe[0], 1, server::NO_NODE)).unwrap();
+        rig
+    };
+    let mut rig = connected();
+    rig.submit(&Request::Multi(vec![list(), list()]), 1);
+    let written = rig.written();
+    assert_eq!(ops(&written), [op::MULTI_READ]);
+    rig.receive(&server::answer(&written[0], 1, UNIMPLEMENTED)).unwrap();
+    assert!(rig.machine.take_refusal() && !rig.machine.take_refusal(), "told once");
+    for mut rig in [rig, connected()] {
+        let abilities = rig.machine.abilities().unwrap();
+        assert!(abilities.dialect == Dialect::ZooKeeper && abilities.has_containers && !abilities.reads_together);
+        rig.take_log();
+        rig.submit(&Request::Multi(vec![list(), list()]), 2);
+        assert_eq!(rig.take_log(), ["2 Unimplemented"]);
+        assert!(rig.written().is_empty() && !rig.machine.take_refusal());
+    }
 }
 
 #[test]

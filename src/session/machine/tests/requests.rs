@@ -253,6 +253,10 @@ fn what_stands_on_the_wrong_side_of_a_multi_is_refused() {
     assert_eq!(rig.take_log(), ["0 BadArguments", "1 BadArguments", "2 BadArguments", "3 BadArguments"]);
     rig.submit(&Request::Multi(vec![check(), delete]), 4);
     assert_eq!(ops(&rig.written()), [14]);
+    // Reads stand among themselves, and leave no watch.
+    let watched = Request::GetData { path: "/a".into(), watch: true };
+    rig.submit(&Request::Multi(vec![get_data("/a"), watched]), 5);
+    assert_eq!(rig.take_log(), ["5 BadArguments"]);
 }
 
 #[test]

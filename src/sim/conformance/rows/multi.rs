@@ -2,7 +2,7 @@
 
 use super::Row;
 
-pub(super) const ROWS: [Row; 32] = [
+pub(super) const ROWS: [Row; 36] = [
     ("a multi of one create", "a open; a multi create /x data=1; a get /x"),
     (
         "a multi of each kind",
@@ -80,4 +80,14 @@ pub(super) const ROWS: [Row; 32] = [
         "a open; a create /d; a multi delete /d + create /d + create /d/u flags=1; a multi delete /d + create /d + create /d/u flags=1; a children /d",
     ),
     ("a multi cut short", "a open; a raw 14 body=0000000100; a create /x; a exists /x"),
+    (
+        "several reads in one request",
+        "a open; a create /x data=1; a create /x/y; a reads children /x + get /x + get /x/y + children /x/y; a reads get /x; a reads",
+    ),
+    (
+        "of several reads each has its own result",
+        "a open; a create /x data=1 acl=world:anyone:cda; a create /y data=2; a reads get /none + children /x + get /y + children /none; a reads get /x",
+    ),
+    ("several reads behind a write", "a open; a create /x; a create /x/y flags=3; a reads children /x + get /x"),
+    ("no write stands between reads", "a open; a create /x; a reads get /x + delete /x; a exists /x"),
 ];
