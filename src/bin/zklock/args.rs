@@ -413,7 +413,7 @@ pub(crate) struct Ls {
 
 #[derive(Debug, Args)]
 pub(crate) struct Wait {
-    /// Wait at most so long; then the exit status is 124
+    /// Wait at most so long; then the exit status is 124. 0: one look
     #[arg(long, short, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
     /// The lock's path

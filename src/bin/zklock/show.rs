@@ -58,14 +58,16 @@ pub(crate) fn ls(connection: &Connection, args: &Ls) -> Result<u8> {
     Ok(u8::from(args.exit_code && is_held))
 }
 
-/// 0: nobody holds one of the locks; [`NOT_HAD`]: the time was up first. An outage is waited out, as by `zklock run`.
+/// 0: nobody holds one of the locks; [`NOT_HAD`]: the time was up first. An outage is waited out, as by `zklock run`. Without any time
+/// it is one look.
 pub(crate) fn wait(connection: &Connection, args: &Wait) -> Result<u8> {
     let begun = Instant::now();
-    let time = args.timeout.unwrap_or(Duration::MAX);
+    let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
+    let (time, is_one_look) = (timeout.unwrap_or(Duration::MAX), timeout != args.timeout);
     let over = |why: &str| Failure { status: NOT_HAD, text: format!("{why} after {}", brief(begun.elapsed())) };
     let settings = Settings::of(connection)?;
     let client = settings.client(RetryForever::new(RETRY), None)?;
-    settings.await_connection_for(time, &client, || false).map_err(|failure| match args.timeout {
+    settings.await_connection_for(time, &client, || false).map_err(|failure| match timeout {
         Some(timeout) if begun.elapsed() >= timeout => over(&failure.text),
         _ => failure,
     })?;
@@ -98,7 +100,7 @@ pub(crate) fn wait(connection: &Connection, args: &Wait) -> Result<u8> {
         if held.is_none() {
             return Ok(0);
         }
-        if time.saturating_sub(begun.elapsed()).is_zero() {
+        if is_one_look || time.saturating_sub(begun.elapsed()).is_zero() {
             return Err(over(&format!("{}: still held", held.unwrap_or_default())));
         }
     }

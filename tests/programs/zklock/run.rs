@@ -477,7 +477,9 @@ fn help_man_page_and_completions_come_without_a_server() {
     for part in ["123", "124", "125", "126", "127", "ZKLOCK_TOKEN", "Examples:"] {
         assert!(help.contains(part), "{part}");
     }
-    for command in ["", "run", "ls", "wait", "tree", "top", "revoke", "break", "doctor", "completions", "man"] {
+    for command in
+        ["", "run", "lock", "unlock", "ls", "wait", "tree", "top", "revoke", "break", "doctor", "completions", "man"]
+    {
         let help = output(&[&["--help"][..], &[command][..usize::from(!command.is_empty())]].concat());
         assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
     }
@@ -603,11 +605,11 @@ fn scripts_ask_whether_a_lock_is_held_and_wait_until_it_is_free() {
     let (client, path) = (client(), path());
     let status = |line: &[&str]| zklock(line).output().unwrap().status.code().unwrap();
     assert_eq!(status(&["ls", "--exit-code", &path]), 0);
-    assert_eq!(status(&["wait", &path]), 0);
+    assert_eq!((status(&["wait", &path]), status(&["wait", "--timeout", "0", &path])), (0, 0));
     let held = InterProcessMutex::new(&client, &path).unwrap().lock().unwrap();
     assert_eq!(status(&["ls", "--exit-code", &path]), 1);
     assert_eq!(status(&["ls", &path]), 0);
-    assert_eq!(status(&["wait", "-t", "300ms", &path]), NOT_HAD);
+    assert_eq!((status(&["wait", "-t", "300ms", &path]), status(&["wait", "-t", "0", &path])), (NOT_HAD, NOT_HAD));
     let mistyped = format!("{}/nowhere", support::server().connect_string());
     for line in [["ls", "--exit-code", "/x"], ["wait", "-t", "/x"]] {
         let line = line.map(|word| if word == "-t" { "--timeout=10s" } else { word });
