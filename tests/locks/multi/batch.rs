@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use curator_locks::{
-    Acl, InterProcessReadWriteLock, perms,
+    Acl, Dialect, InterProcessReadWriteLock, perms,
     testing::{Fault, FaultProxy, RequestMatch, TestingServer, op},
 };
 
@@ -28,9 +28,16 @@ struct Scene {
     proxy: FaultProxy,
     client: CuratorFramework,
     other: CuratorFramework,
+    /// How many requests there were at the begin.
+    before: [(i32, u64); 4],
 }
 
 impl Scene {
+    fn requests(&self, op: i32) -> u64 {
+        let before = self.before.iter().find(|(of, _)| *of == op).unwrap().1;
+        self.proxy.requests(op) - before
+    }
+
     /// The directories of these locks are there already.
     fn with(paths: &[String]) -> Scene {
         Scene::of(paths, |builder| builder)
@@ -45,9 +52,16 @@ impl Scene {
         let client = connect(change(builder_at(&proxy.connect_string(), &namespace)));
         // Behind what the session itself asks at its begin. A Keeper is asked twice, and no transaction goes before it has told.
         eventually("the server has told what it is", || client.dialect().is_some());
+        if client.dialect() == Some(Dialect::ZooKeeper) && !support::dialects::is_zookeeper() {
+            // One of ZooKeeper 3.4 tells by refusing, which costs a connection, and the acquires that follow go one by one.
+            for _ in 0..=ALONE + 1 {
+                multi_at(&client, &["/told/a".into(), "/told/b".into()]).lock().unwrap().release().unwrap();
+            }
+        }
         client.sync().for_path("/").unwrap();
         proxy.clear_log();
-        Scene { proxy, client, other }
+        let before = [op::CREATE, op::MULTI, op::MULTI_READ, op::GET_CHILDREN].map(|op| (op, proxy.requests(op)));
+        Scene { proxy, client, other, before }
     }
 
     /// The operations since the last call, without pings.
@@ -125,7 +139,7 @@ fn the_lists_are_on_their_way_before_the_transaction_is_answered() {
     let held = scene.proxy.inject(RequestMatch::op(op::MULTI).times(1), Fault::HoldReply);
     thread::scope(|scope| {
         let acquires = scope.spawn(|| multi_at(&scene.client, &paths).acquire());
-        eventually("the lists are sent", || scene.proxy.requests(lists(3)[0]) == lists(3).len() as u64);
+        eventually("the lists are sent", || scene.requests(lists(3)[0]) == lists(3).len() as u64);
         assert!(!acquires.is_finished());
         held.release();
         acquires.join().unwrap().unwrap();
@@ -196,7 +210,7 @@ fn after_a_lost_reply_the_first_finds_its_own_and_the_others_go_anew() {
         if fault == Fault::CutInsteadOfReply {
             // In another session there is no such znode, and the first one is created by itself.
             let creates = u64::from(!resumes);
-            assert_eq!((scene.proxy.requests(op::CREATE), scene.proxy.requests(op::MULTI)), (creates, 2));
+            assert_eq!((scene.requests(op::CREATE), scene.requests(op::MULTI)), (creates, 2));
         }
         let lost = scene.proxy.inject(RequestMatch::op(op::MULTI).times(1), fault);
         match lock.release() {
@@ -311,7 +325,8 @@ fn missing_directories_are_made_together_and_the_next_acquires_are_one_transacti
     let held = lock.lock().unwrap();
     let operations = scene.operations();
     let (made, rest): (Vec<i32>, Vec<i32>) = operations.into_iter().partition(|operation| is_made(operation));
-    assert_eq!(made.len(), 8 + 1, "{made:?}");
+    let is_namespace_there = scene.client.dialect() == Some(Dialect::ZooKeeper34);
+    assert_eq!(made.len(), 8 + 1 - usize::from(is_namespace_there), "{made:?}");
     let expected = [together(4), looks, vec![op::GET_CHILDREN], together(3)].concat();
     assert!(rest.starts_with(&expected), "{rest:?}");
     held.release().unwrap();
@@ -344,14 +359,15 @@ fn directories_that_were_made_for_locks_that_are_not_reached_are_left_to_the_ser
 fn a_transaction_is_no_larger_than_the_limit() {
     let paths = paths(50);
     let scene = Scene::of(&paths, |builder| builder.max_frame_size(1024));
+    let connections = scene.proxy.connections();
     let held = multi_at(&scene.client, &paths).lock().unwrap();
     assert_eq!(scene.left(&paths), vec![1; 50]);
-    let parts = scene.proxy.requests(op::MULTI);
+    let parts = scene.requests(op::MULTI);
     assert!((6..20).contains(&parts), "{parts}");
     held.release().unwrap();
     assert_eq!(scene.left(&paths), vec![0; 50]);
     // A part of one is no transaction.
-    assert!(scene.proxy.connections() == 1 && scene.proxy.requests(op::CREATE) <= 1);
+    assert!(scene.proxy.connections() == connections && scene.requests(op::CREATE) <= 1);
 }
 
 #[test]
