@@ -84,8 +84,12 @@ goes on without a lock. The first process of a container, which nobody can kill 
 
 Locks are not re-entrant: a script that asks for what it has, or for --write behind its own --shared, waits for itself.
 
-For those who know flock(1): `exec 9>FILE; flock 9` are the first two lines, and `flock -u 9` is the last one. Where the last process \
-that has inherited the descriptor ends, the file's lock ends, and so it is here.
+For those who know flock(1): `exec 9>FILE; flock 9` are the first two lines, and `flock -u 9` is the last one. What differs: a lock that \
+a subshell has taken is the script's, and lasts until `zklock unlock` or the end of the script.
+
+Where the output of the script is awaited to its end, as in `$(./script 2>&1)` or `./script 2>&1 | cat`, so is that of the process in \
+the background, which ends with the script; inside of the script such a pipe around both lines waits for itself. In ksh and mksh \
+what is started with env -i is not known.
 
 Exit status: 0, the lock is held; 123, it was lost at once; 124, it was not to be had (see --conflict-exit-code); 125, zklock itself \
 failed; 128 + N, signal N ended it.
@@ -96,7 +100,8 @@ Examples:
 
 #[cfg(target_os = "linux")]
 const UNLOCK_HELP: &str = "\
-It returns once the lock is given back. It gives back what this script has taken, and no lock under which the script itself runs. What \
+It returns once the lock is given back. Call it from the shell of the script, and not through a program such as timeout or xargs, nor as \
+the last command of `sh -c`, which becomes that command. It gives back what this script has taken, and no lock under which the script itself runs. What \
 the script has started in the background goes on, without a lock: wait for it before. ZKLOCK_PATH and the others stay as they are. Of \
 several locks that were taken together each path means all of them. It speaks with the process that holds the lock, and needs no servers.
 

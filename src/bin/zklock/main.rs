@@ -69,10 +69,10 @@ fn main() -> ExitCode {
 /// A shell that evaluates what `zklock lock` prints without a look at its status must not go on.
 fn failed(status: u8) -> ExitCode {
     let words: Vec<String> = env::args_os().skip(1).filter_map(|word| word.into_string().ok()).collect();
-    let program = Cli::command();
-    let command = words.iter().find(|word| program.find_subcommand(word).is_some());
     let is_helper = words.first().is_some_and(|first| first.starts_with("__"));
-    if !is_helper && command.is_some_and(|command| command == "lock") && !io::stdout().is_terminal() {
+    // `run` may run a command of that name.
+    let is_lock = words.iter().take_while(|word| *word != "run").any(|word| word == "lock");
+    if !is_helper && is_lock && !io::stdout().is_terminal() {
         let _ = show::print(&format!("exit {status}\n"));
     }
     ExitCode::from(status)

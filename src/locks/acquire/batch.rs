@@ -14,7 +14,7 @@ use crate::{
         collections::HashSet,
         paths::{ServerPath, name_of},
     },
-    error::{Meaning, Result},
+    error::{Error, Meaning, Result},
     framework::{
         cleanup::jobs::Job,
         client::{call::Call, core::Core},
@@ -63,6 +63,8 @@ pub struct Batch {
     sent: Cell<Option<Instant>>,
     /// The locks whose directories were made for a transaction that failed for want of one. `None`: none has failed so.
     made: RefCell<Option<Vec<Arc<LockInternals>>>>,
+    /// Lists that went as one request have come to nothing: those of the rest go one by one.
+    reads_singly: Cell<bool>,
 }
 
 /// Replies that are on their way.
@@ -85,7 +87,13 @@ impl Batch {
     pub(in crate::locks) fn new(options: &AcquireOptions) -> Batch {
         let looks_first = options.is_mere_try() || options.max_ahead.is_some();
         let may_go = Cell::new(looks_first.then_some(false));
-        Batch { shares: RefCell::default(), may_go, sent: Cell::default(), made: RefCell::default() }
+        Batch {
+            shares: RefCell::default(),
+            may_go,
+            sent: Cell::default(),
+            made: RefCell::default(),
+            reads_singly: Cell::default(),
+        }
     }
 
     /// Whether locks of this client may go together: it does not look before it writes, and its last acquires met nobody.
@@ -136,7 +144,8 @@ impl Batch {
             shares.push(Share { lock, session, connection, unique, path, sent: Vec::new() });
         }
         self.sent.set(Some(clock::now()));
-        let lists = lists.chunks(core.reads_at_a_time(&session)).map(<[_]>::to_vec).collect();
+        let at_a_time = if self.reads_singly.get() { 1 } else { core.reads_at_a_time(&session) };
+        let lists = lists.chunks(at_a_time).map(<[_]>::to_vec).collect();
         let (created, listed) = submit_together(&session, creates, lists, core.transaction_limit(&session));
         for (share, (create, list)) in shares.iter_mut().zip(created.into_iter().zip(listed)) {
             share.sent = vec![(create, None), (list, None)];
@@ -195,6 +204,14 @@ impl Batch {
         let is_made = |lock: &LockInternals| made.contains(lock.directory());
         *self.made.borrow_mut() = Some(behind.into_iter().filter(|lock| is_made(lock)).collect());
         is_made(lock)
+    }
+
+    /// Notes that a list has come to nothing, and what may be the reason.
+    pub(super) fn lost_a_list(&self, lock: &LockInternals, failed: Option<&Error>) {
+        self.reads_singly.set(true);
+        if matches!(failed, Some(Error::FrameTooLarge { .. })) {
+            lock.client().core.reads_singly.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Whether the directory was made for this lock, which cares for it from here on.

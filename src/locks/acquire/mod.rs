@@ -338,13 +338,18 @@ impl<'a> Run<'a> {
             };
             answer.as_ref().is_err_and(says_so)
         };
+        if let [_, list] = &answers[..]
+            && list.as_ref().is_err_and(|failed| failed.code.is_none() || is_refused(list))
+        {
+            batch.lost_a_list(self.acquire.lock, list.as_ref().err().map(|failed| &failed.error));
+        }
         if answers.last().is_some_and(|list| !is_same && list.is_ok() || answers.len() > 1 && is_refused(list)) {
             answers.truncate(1);
         }
         match answers.first().and_then(|answer| answer.as_ref().err()?.code) {
             Some(UNDONE) => batch.failed(self.acquire.lock),
             Some(ErrorCode::NoNode) => {
-                self.has_made_directory = batch.lacks_directories(self.acquire.lock, self.call);
+                self.has_made_directory |= batch.lacks_directories(self.acquire.lock, self.call);
             }
             _ => return Some(answers),
         }

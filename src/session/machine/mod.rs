@@ -139,7 +139,11 @@ impl<C, W: Clone> Machine<C, W> {
         config.max_frame_size = config.max_frame_size.min(i32::MAX as usize);
         let timeout = config.session_timeout.min(LONGEST_TIMEOUT);
         Machine {
-            abilities: config.dialect.map(Abilities::from),
+            abilities: config.dialect.map(|dialect| {
+                let mut said = Abilities::from(dialect);
+                said.reads_together &= !config.known.read_singly.load(Ordering::Relaxed);
+                said
+            }),
             has_learnt: false,
             left_behind: None,
             relied_on_until: None,
@@ -685,6 +689,12 @@ impl<C, W: Clone> Machine<C, W> {
                 if let Some((expected, request)) = other {
                     self.in_flight.push_front((expected, request));
                     log::warn!("the server answered request {xid} instead of {expected}");
+                }
+                // A server refuses what it does not know at once, in front of what it has still to do, and ends the connection.
+                let early = self.in_flight.iter().position(|(sent, _)| *sent == xid).filter(|_| err != 0);
+                if let Some((index, refused)) = early.and_then(|index| Some((index, self.in_flight.remove(index)?))) {
+                    self.learn(&refused.1, &Err(err.into()));
+                    self.in_flight.insert(index, refused);
                 }
                 return Err(ProtoError::Unexpected { what: "xid of a reply", value: xid });
             }

@@ -338,3 +338,20 @@ fn a_shell_that_looks_at_no_status_ends_where_it_can_be_told() {
     run.line();
     eventually("the lock is given back", || entries(&client, &path) == 0);
 }
+
+/// What it writes by mistake stands beside the word.
+#[test]
+fn a_script_that_writes_into_the_locks_descriptor_is_unlocked_all_the_same() {
+    let (client, path) = (client(), path());
+    let text = "(while :; do echo x; done) >&9 2>/dev/null & echo unlo >&9; zklock unlock || exit 9; kill $!; exit 7";
+    assert_eq!(run(text, &path).status.code(), Some(7));
+    assert_eq!(entries(&client, &path), 0);
+}
+
+#[test]
+fn a_shell_that_would_wait_for_the_keeper_is_told() {
+    let text = "held=$(zklock lock --for $$ \"$1\" 2>&1) || { echo \"$held\"; exit 6; }; echo at work";
+    let output = script(text, &path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(6));
+    assert!(stdout_of(&output).contains("by 2>&1: the shell would wait"), "{}", stdout_of(&output));
+}

@@ -79,7 +79,7 @@ impl Family {
         self.signal_group(signal);
         #[cfg(target_os = "linux")]
         if let Head::Script(script) = &self.head {
-            signals(signal).for_each(|signal| script.process.signal(signal));
+            script.process.iter().for_each(|process| signals(signal).for_each(|signal| process.signal(signal)));
         }
         let mut others = [before, self.alive()].concat();
         others.sort_unstable();
@@ -105,7 +105,7 @@ impl Family {
             Head::Nobody => false,
             Head::Group(group) => killpg(*group, None) == Err(Errno::EPERM),
             #[cfg(target_os = "linux")]
-            Head::Script(script) => !script.process.may_be_signalled(),
+            Head::Script(script) => script.process.as_ref().is_some_and(|process| !process.may_be_signalled()),
         }
     }
 
@@ -114,7 +114,7 @@ impl Family {
     pub(super) fn is_gone(&self) -> bool {
         #[cfg(target_os = "linux")]
         if let Head::Script(script) = &self.head
-            && !script.process.has_ended()
+            && !script.has_ended()
         {
             return false;
         }
@@ -127,7 +127,7 @@ impl Family {
     pub(super) fn has_ended(&self) -> bool {
         #[cfg(target_os = "linux")]
         if let Head::Script(script) = &self.head {
-            return script.process.has_ended();
+            return script.has_ended();
         }
         let Some(group) = self.group().map(Pid::as_raw) else { return false };
         let leader = Stat::of(group).filter(|leader| leader.group == group);

@@ -37,7 +37,7 @@ use super::{
     hold::Held,
     mark::{self, KEEPER, Mark, OUTER, Pipe},
     process::{Process, Script},
-    signals::{Signals, ends},
+    signals::Signals,
     who_of, with_locks,
 };
 use crate::{
@@ -57,12 +57,26 @@ const TAKEN: &str = "taken";
 const DESCRIPTOR: &str = "ZKLOCK_DESCRIPTOR";
 
 /// What `zklock unlock` writes into the script's pipe.
-const UNLOCK: &str = "unlock\n";
+const UNLOCK: &str = "\nunlock\n";
 
 pub(crate) fn lock(connection: &Connection, args: &Lock) -> Result<u8> {
     if env::args_os().nth(1).is_some_and(|first| first == KEEP) {
         begin_helper();
         return keep(connection, args);
+    }
+    if args.script == getpid().as_raw() {
+        return Err(Failure::new(
+            "--for: this is zklock itself, which ends at once; take the number of the script before: me=$BASHPID",
+        ));
+    }
+    let of = |file: &str| {
+        let file = fs::read_link(format!("/proc/self/fd/{file}")).ok()?;
+        file.to_str().filter(|file| file.starts_with("pipe:")).map(str::to_owned)
+    };
+    if of("1").is_some() && of("1") == of("2") {
+        return Err(Failure::new(
+            "standard error goes where the output goes, by 2>&1: the shell would wait for the process that keeps the lock",
+        ));
     }
     // Where it is ignored nobody is told how a child ends.
     signal_hook::flag::register(SIGCHLD, Arc::default()).map_err(cannot("catch signals"))?;
@@ -158,6 +172,12 @@ fn keep(connection: &Connection, args: &Lock) -> Result<u8> {
     }
     // All that the script starts inherits its end. The second end here keeps the first from being closed without one.
     let (reader, _writer) = io::pipe().map_err(cannot("make a pipe"))?;
+    if !process.may_be_signalled() {
+        return Err(Failure::new(format!(
+            "--for {}: that process has other rights than this one, and may not be ended with the lock",
+            args.script
+        )));
+    }
     let own = Process::open(getpid().as_raw()).map_err(cannot("find this process"))?;
     let pipe = Pipe {
         inode: reader
@@ -181,7 +201,12 @@ fn keep(connection: &Connection, args: &Lock) -> Result<u8> {
         |job| {
             job.look_before()?;
             let held = job.acquire(job.begun, job.time(), &AcquireOptions::new().min_validity(job.least()))?;
-            let script = Script { process, pipe: pipe_name(pipe.inode), keeper: own.pid.as_raw(), since: own.start };
+            let script = Script {
+                process: Some(process),
+                pipe: pipe_name(pipe.inode),
+                keeper: own.pid.as_raw(),
+                since: own.start,
+            };
             let kept = job.keep(&held, script, pipe, &events);
             if let Err(error) = held.release() {
                 log::warn!("{error}");
@@ -232,9 +257,13 @@ impl Job<'_> {
                 recv(self.locks.asked) -> request => if let Ok(request) = request {
                     guard.asked_back(&request);
                 },
-                recv(self.signals.receiver()) -> signal => match signal.ok().map(Signal::try_from) {
-                    Some(Ok(signal)) if ends(signal as i32) => guard.family.signal(signal),
-                    _ => {}
+                recv(self.signals.receiver()) -> signal => {
+                    // Others have no sense for a script that has not asked for them.
+                    let ends = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
+                    let signal = signal.ok().and_then(|signal| Signal::try_from(signal).ok());
+                    if let Some(signal) = signal.filter(|signal| ends.contains(signal)) {
+                        guard.family.signal(signal);
+                    }
                 },
                 recv(guard.words) -> word => if guard.heard(word.is_ok()) {
                     guard.look();
@@ -264,6 +293,8 @@ fn listen(script: Process, mut pipe: io::PipeReader, ending: CancelToken) -> Res
     let (sender, events) = unbounded();
     let listen = move || {
         let (stdin, mut is_read) = (io::stdin(), false);
+        // The end of what was written, as a word may come in pieces, and beside what the script writes by mistake.
+        let mut written = Vec::new();
         loop {
             let mut wanted = vec![script.end(), PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
             if !is_read {
@@ -283,10 +314,12 @@ fn listen(script: Process, mut pipe: io::PipeReader, ending: CancelToken) -> Res
             } else if is_written == Some(true) {
                 let mut said = [0; 512];
                 let count = pipe.read(&mut said).unwrap_or_default();
-                // What the script writes by mistake is nothing to this program.
-                if !said.get(..count).is_some_and(|said| said.ends_with(UNLOCK.as_bytes())) {
+                written.extend_from_slice(said.get(..count).unwrap_or_default());
+                if !written.windows(UNLOCK.len()).any(|part| part == UNLOCK.as_bytes()) {
+                    written.drain(..written.len().saturating_sub(UNLOCK.len()));
                     continue;
                 }
+                written.clear();
                 Event::Unlocked
             } else {
                 continue;

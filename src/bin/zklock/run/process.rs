@@ -14,13 +14,14 @@ use nix::{
 };
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::family::Stat;
+use super::{family::Stat, keeper::KEEP, watchdog::WATCH};
 
 /// A script, and how what it has started is known: its shell has opened this pipe, and a fork of that shell has no mark in
 /// its environment, which was there before the lock.
 #[derive(Debug)]
 pub(super) struct Script {
-    pub(super) process: Process,
+    /// `None`: it had ended before this process heard of it.
+    pub(super) process: Option<Process>,
     /// The pipe, as `/proc` names it.
     pub(super) pipe: String,
     /// Who reads it, and does not belong to the script.
@@ -33,14 +34,14 @@ impl Script {
     /// As the watchdog gets to know it.
     pub(super) fn order(&self) -> String {
         let Script { process, pipe, keeper, since } = self;
-        format!("script {} {} {keeper} {since} {pipe}", process.pid, process.start)
+        let (pid, start) = process.as_ref().map_or((0, 0), |process| (process.pid.as_raw(), process.start));
+        format!("script {pid} {start} {keeper} {since} {pipe}")
     }
 
-    /// `None`: it has ended.
     pub(super) fn of(order: &str) -> Option<Script> {
         let mut words = order.split(' ');
         let mut number = || words.next()?.parse::<u64>().ok();
-        let process = Process::find(number()?.try_into().ok()?, number()?)?;
+        let process = Process::find(number()?.try_into().ok()?, number()?);
         let (keeper, since) = (number()?.try_into().ok()?, number()?);
         Some(Script { process, keeper, since, pipe: words.next()?.to_owned() })
     }
@@ -48,8 +49,15 @@ impl Script {
     /// Which of these processes it has started under the lock, as far as that shows: those below it, and those that have inherited the
     /// pipe. It is not one of them, as long as its number is its own, nor is its keeper.
     pub(super) fn started(&self, all: &[(i32, Stat)]) -> Vec<i32> {
-        let script = Some(self.process.pid.as_raw()).filter(|_| !self.process.has_ended());
-        let others = || all.iter().filter(|(pid, _)| *pid != self.keeper && Some(*pid) != script);
+        let script = self.process.as_ref().filter(|process| !process.has_ended()).map(|process| process.pid.as_raw());
+        // Those who work for a `zklock run` that the script has started end its command, and outlive it for that.
+        let is_helper = |pid: i32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+            words.first() == Some(&&b"zklock"[..])
+                && [KEEP, WATCH].iter().any(|role| words.get(1) == Some(&role.as_bytes()))
+        };
+        let others = || all.iter().filter(|(pid, _)| *pid != self.keeper && Some(*pid) != script && !is_helper(*pid));
         let mut started: Vec<i32> = script.into_iter().collect();
         // A child may have a smaller number than its parent.
         loop {
@@ -65,6 +73,10 @@ impl Script {
         started.extend(others().map(|(pid, _)| *pid).filter(|pid| self.is_open_in(*pid)));
         started.retain(|pid| Some(*pid) != script);
         started
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.process.as_ref().is_none_or(Process::has_ended)
     }
 
     fn is_open_in(&self, pid: i32) -> bool {

@@ -134,6 +134,14 @@ fn several_reads_at_once_are_asked_for_once() {
     assert_eq!(ops(&written), [op::MULTI_READ]);
     rig.receive(&server::answer(&written[0], 1, UNIMPLEMENTED)).unwrap();
     assert!(rig.machine.take_refusal() && !rig.machine.take_refusal(), "told once");
+    // A real one refuses in front of what it has still to do, which ends the connection as well.
+    let mut early = Rig::with(SessionConfig { dialect: Some(Dialect::ZooKeeper), ..server::config() });
+    early.connect();
+    early.submit(&sync("/a"), 1);
+    early.submit(&Request::Multi(vec![list(), list()]), 2);
+    let written = early.written();
+    assert!(early.receive(&server::answer(&written[1], 1, UNIMPLEMENTED)).is_err());
+    assert!(early.machine.take_refusal() && !early.machine.abilities().unwrap().reads_together);
     for mut rig in [rig, connected()] {
         let abilities = rig.machine.abilities().unwrap();
         assert!(abilities.dialect == Dialect::ZooKeeper && abilities.has_containers && !abilities.reads_together);
@@ -142,6 +150,9 @@ fn several_reads_at_once_are_asked_for_once() {
         assert_eq!(rig.take_log(), ["2 Unimplemented"]);
         assert!(rig.written().is_empty() && !rig.machine.take_refusal());
     }
+    // Nor does a client that was told what its servers are.
+    let told = Rig::with(SessionConfig { dialect: Some(Dialect::ZooKeeper), known, ..server::config() });
+    assert!(!told.machine.abilities().unwrap().reads_together);
 }
 
 #[test]

@@ -94,3 +94,27 @@ fn without_its_keeper_or_its_watchdog_a_script_does_not_go_on() {
         InterProcessMutex::new(&client, &path).unwrap().lock().unwrap().release().unwrap();
     }
 }
+
+/// The script ends before the watchdog hears of it, and a fork of it has no mark but the descriptor.
+#[test]
+fn what_outlives_a_script_of_a_moment_does_not_outlive_its_keeper() {
+    for _ in 0..10 {
+        let text = "(while :; do sleep 0.01; done) & echo $!; echo $ZKLOCK_KEEPER";
+        let mut run = Running::start(script(&format!("{LOCK}{text}"), &path()));
+        let (job, keeper) = (run.line(), keeper(&run.line()));
+        assert_eq!(run.status(), 0);
+        kill(keeper, Signal::SIGKILL).unwrap();
+        eventually("it is gone", || is_gone(&job));
+    }
+}
+
+/// A watchdog of a `zklock run` below the script ends what that runs, and is not ended with the script.
+#[test]
+fn what_a_zklock_run_of_a_script_runs_is_gone_with_the_scripts_lock() {
+    let inner = "env -i /bin/sh -c 'exec 9>&-; echo $$; trap \"\" TERM; while :; do /bin/sleep 0.01; done' & wait";
+    let text = format!("echo $ZKLOCK_KEEPER; zklock run \"$1\"/inner -- sh -c '{}'", inner.replace('\'', "'\\''"));
+    let mut run = Running::start(script(&format!("{LOCK}{text}"), &path()));
+    let (keeper, pid) = (keeper(&run.line()), run.line());
+    kill(keeper, Signal::SIGKILL).unwrap();
+    eventually("it is gone", || is_gone(&pid));
+}
