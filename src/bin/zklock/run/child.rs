@@ -20,6 +20,11 @@ use crate::{
 
 /// The first argument that means: become the command.
 pub(crate) const EXEC: &str = "__exec";
+/// Be the watchdog.
+pub(crate) const WATCH: &str = "__watch";
+/// Keep the lock of a script.
+#[cfg(target_os = "linux")]
+pub(crate) const KEEP: &str = "__keep";
 
 const AUTH: &str = "ZKLOCK_AUTH";
 const SASL_USER: &str = "ZKLOCK_SASL_USER";

@@ -14,10 +14,11 @@ use nix::{
 };
 
 use super::{
-    Job, child,
+    child,
     family::{Family, Head},
     guard::Guard,
     hold::Held,
+    job::Job,
     mark::{self, KEEPER, Mark},
     signals::{NOT_SUSPENDED, ends},
     terminal::Terminal,

@@ -13,14 +13,14 @@ use crate::args::{self, Kind};
 
 /// The locks to hold.
 pub(super) struct Locks {
-    wanted: Wanted,
+    wanted: AllOrLease,
     /// The requests to give the lock back: who asks, and why.
     pub(super) asked: Receiver<String>,
     /// In the order in which they are taken.
     pub(super) paths: Vec<String>,
 }
 
-enum Wanted {
+enum AllOrLease {
     All(InterProcessMultiLock),
     Lease(InterProcessSemaphoreV2),
 }
@@ -43,11 +43,11 @@ impl Locks {
                 let leases = usize::try_from(leases).unwrap_or(usize::MAX);
                 let semaphore = InterProcessSemaphoreV2::new(client, &args.path, leases)?;
                 semaphore.on_revocation(tell(&ask));
-                Wanted::Lease(semaphore)
+                AllOrLease::Lease(semaphore)
             }
             None => {
                 let locks = paths.iter().map(|path| lock_of(client, path, &args.kind, &ask));
-                Wanted::All(InterProcessMultiLock::from_locks(locks.collect::<Result<Vec<_>>>()?)?)
+                AllOrLease::All(InterProcessMultiLock::from_locks(locks.collect::<Result<Vec<_>>>()?)?)
             }
         };
         Ok(Locks { wanted, asked, paths })
@@ -55,8 +55,8 @@ impl Locks {
 
     pub(super) fn acquire(&self, options: &AcquireOptions) -> Result<Option<Held>> {
         match &self.wanted {
-            Wanted::All(locks) => Ok(locks.lock_with(options)?.map(Held::All)),
-            Wanted::Lease(semaphore) => {
+            AllOrLease::All(locks) => Ok(locks.lock_with(options)?.map(Held::All)),
+            AllOrLease::Lease(semaphore) => {
                 Ok(semaphore.acquire_with(1, options)?.and_then(|mut leases| leases.pop()).map(Held::Lease))
             }
         }
@@ -65,8 +65,8 @@ impl Locks {
     /// The path of the lock at which the time was up.
     pub(super) fn stopped_at(&self) -> Option<String> {
         match &self.wanted {
-            Wanted::All(locks) => locks.timed_out_at(),
-            Wanted::Lease(_) => None,
+            AllOrLease::All(locks) => locks.timed_out_at(),
+            AllOrLease::Lease(_) => None,
         }
     }
 }

@@ -29,25 +29,21 @@ use nix::{
 use signal_hook::consts::SIGCHLD;
 
 use super::{
-    Job,
-    child::{begin_helper, remove_marks, this_program},
+    child::{KEEP, begin_helper, remove_marks, this_program},
     command::variables,
     family::{self, Family, Head},
     guard::Guard,
     hold::Held,
+    job::{Job, who_of, with_locks},
     mark::{self, KEEPER, Mark, OUTER, Pipe},
     process::{Process, Script},
     signals::Signals,
-    who_of, with_locks,
 };
 use crate::{
     args::{Connection, Lock, Unlock},
     failure::{FAILED, Failure, Result, cannot},
     show,
 };
-
-/// The first argument that means: keep the lock of a script.
-pub(crate) const KEEP: &str = "__keep";
 
 /// What the keeper says last of the lock, and what it hears then.
 const READY: &str = "ready";

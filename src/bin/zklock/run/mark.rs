@@ -4,7 +4,7 @@ use std::{env, fmt, io};
 
 use nix::unistd::getpid;
 
-use super::family::Stat;
+use super::stat::Stat;
 
 /// The variable with these lines, one for each lock that a process runs under. They are for `zklock` alone.
 pub(super) const KEEPER: &str = "ZKLOCK_KEEPER";

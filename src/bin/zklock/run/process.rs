@@ -14,7 +14,10 @@ use nix::{
 };
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::{family::Stat, keeper::KEEP, watchdog::WATCH};
+use super::{
+    child::{KEEP, WATCH},
+    stat::Stat,
+};
 
 /// A script, and how what it has started is known: its shell has opened this pipe, and a fork of that shell has no mark in
 /// its environment, which was there before the lock.

@@ -26,14 +26,11 @@ use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SI
 #[cfg(target_os = "linux")]
 use super::process::Script;
 use super::{
-    child::{begin_helper, remove_marks, remove_secrets, this_program},
+    child::{WATCH, begin_helper, remove_marks, remove_secrets, this_program},
     clock::{self, Limits},
     family::{Family, Head},
 };
 use crate::{failure::FAILED, voice};
-
-/// The first argument that means: be the watchdog.
-pub(crate) const WATCH: &str = "__watch";
 
 /// No sleep is longer: after one of the machine's the time is up at once. A parent with a fence ends by it then, which wakes this
 /// process: with one it sleeps for as long as it has nothing to do.
