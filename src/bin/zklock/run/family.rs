@@ -81,7 +81,10 @@ impl Family {
         if let Head::Script(script) = &self.head {
             script.process.iter().for_each(|process| signals(signal).for_each(|signal| process.signal(signal)));
         }
-        let mut others = [before, self.alive()].concat();
+        // A script may end in an orderly way upon another signal than KILL, by what it starts then.
+        let is_orderly = self.group().is_none() && signal != Signal::SIGKILL;
+        let after = if is_orderly { Vec::new() } else { self.alive() };
+        let mut others = [before, after].concat();
         others.sort_unstable();
         others.dedup();
         for pid in others {
