@@ -74,8 +74,8 @@ impl Family {
 
     /// Sends it to the head, so that it starts no more, and then to the processes that are not in its group.
     pub(super) fn signal(&self, signal: Signal) {
-        // What a script has started is known as long as it lives.
-        let before = self.alive();
+        // What a script has started is known as long as it lives. A command's number may be another's once it has ended.
+        let before = if self.group().is_none() { self.alive() } else { Vec::new() };
         self.signal_group(signal);
         #[cfg(target_os = "linux")]
         if let Head::Script(script) = &self.head {
