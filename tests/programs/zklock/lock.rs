@@ -1,7 +1,7 @@
 //! The lock of a script.
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::Write,
     os::unix::process::CommandExt,
     process::{Command, Output, Stdio},
     thread,
@@ -13,7 +13,10 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::{FAILED, NOT_HAD, Running, is_gone, path, stderr_of, stdout_of, support, support::eventually, zklock_at};
+use crate::{
+    FAILED, NOT_HAD, Running, is_gone, path, slow::enemies::first_line, stderr_of, stdout_of, support,
+    support::eventually, zklock_at,
+};
 
 /// `sh` with the shared server, as a script that finds `zklock`, and its lock's path in `$1`.
 pub(super) fn script(text: &str, path: &str) -> Command {
@@ -144,12 +147,13 @@ fn what_a_script_has_started_keeps_the_lock_until_it_has_ended() {
     let mut command = script(&format!("{LOCK}{waits}"), &path);
     command.stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut run = Running::start(command);
-    let mut said = String::new();
-    BufReader::new(run.child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    // To wait for the script would close it.
+    let stdin = run.child.stdin.take();
+    let said = first_line(run.child.stderr.take().unwrap());
     assert!(said.contains("the script has ended, but keeps the lock by what it has started: "), "{said}");
     assert_eq!(run.status(), 3);
     assert_eq!(entries(&client, &path), 1);
-    drop(run.child.stdin.take());
+    drop(stdin);
     eventually("the lock is given back", || entries(&client, &path) == 0);
     // Told to, it gives the lock back at once.
     let output = self::run("sleep 1000 & zklock unlock; zklock ls --exit-code \"$1\" && kill $! && exit 7", &path);
@@ -283,8 +287,7 @@ fn a_job_of_a_script_keeps_the_lock_that_the_script_runs_under() {
     command.stderr(Stdio::piped());
     let mut run = Running::start(command);
     let job = run.line();
-    let mut said = String::new();
-    BufReader::new(run.child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    let said = first_line(run.child.stderr.take().unwrap());
     assert!(said.contains("keeps the lock by what it has started: "), "{said}");
     assert_eq!((entries(&client, &outer), entries(&client, &inner)), (1, 0));
     kill(Pid::from_raw(job.parse().unwrap()), Signal::SIGKILL).unwrap();

@@ -31,7 +31,7 @@ mod wrong;
 
 /// What `ci/test --quick` leaves out.
 mod slow {
-    mod enemies;
+    pub mod enemies;
     mod losses;
     #[cfg(target_os = "linux")]
     mod scripts;

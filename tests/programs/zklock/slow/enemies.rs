@@ -37,7 +37,7 @@ fn number(pid: &str) -> Pid {
     Pid::from_raw(pid.parse().unwrap())
 }
 
-fn first_line(from: impl io::Read) -> String {
+pub(crate) fn first_line(from: impl io::Read) -> String {
     let mut lines = io::BufReader::new(from).lines().map(Result::unwrap);
     lines.find(|line| !is_of_a_slow_greeting(line)).unwrap_or_default()
 }
