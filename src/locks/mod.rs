@@ -70,7 +70,7 @@ pub use shared::{
 pub use threads::caching::Caching;
 pub use unfair::InterProcessUnfairMutex;
 
-/// What users keep over a `catch_unwind`, as they may with the standard library's locks: a panic of their code leaves these
+/// Users may keep these over a `catch_unwind`, as the standard library's locks: a panic of their code leaves them
 /// as good as before, and a guard that it drops releases its lock.
 macro_rules! unwind_safe {
     ($($name:ty),*) => {

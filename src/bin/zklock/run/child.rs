@@ -72,7 +72,7 @@ pub(super) fn start(
     shim.process_group(0).spawn()
 }
 
-/// What a process that works for this program does first: it is called so, and keeps nothing open that it has inherited, such as the
+/// A process that works for this program begins so: it is called `zklock`, and keeps nothing open that it has inherited, such as the
 /// lock of another file or the pipe of another script's lock.
 #[cfg(target_os = "linux")]
 pub(super) fn begin_helper() {

@@ -45,14 +45,14 @@ use crate::{
     show,
 };
 
-/// What the keeper says last of the lock, and what it hears then.
+/// The keeper's last word of the lock, and the answer to it.
 const READY: &str = "ready";
 const TAKEN: &str = "taken";
 
 /// To the keeper: which descriptor the script has free.
 const DESCRIPTOR: &str = "ZKLOCK_DESCRIPTOR";
 
-/// What `zklock unlock` writes into the script's pipe.
+/// `zklock unlock` writes this into the script's pipe.
 const UNLOCK: &str = "\nunlock\n";
 
 pub(crate) fn lock(connection: &Connection, args: &Lock) -> Result<u8> {
@@ -106,12 +106,11 @@ pub(crate) fn lock(connection: &Connection, args: &Lock) -> Result<u8> {
 
 pub(crate) fn unlock(args: &Unlock) -> Result<()> {
     let shell = getppid().as_raw();
-    // What the script itself runs under is somebody else's: its environment from before its own locks.
+    // The environment from before its own locks names those under which the script itself runs: they are somebody else's.
     let is_own = |mark: &Mark| !mark::is_below(shell, &mark.to_string()).unwrap_or_default();
     let is_wanted = |mark: &Mark| args.path.as_ref().is_none_or(|path| mark.paths.contains(path));
-    let mut kept = Mark::all(KEEPER).into_iter().filter(|mark| is_own(mark) && is_wanted(mark)).rev();
-    let mut kept =
-        kept.by_ref().filter_map(|mark| Some((Process::find(mark.pid, mark.start)?, mark.pipe?, mark.paths)));
+    let kept = Mark::all(KEEPER).into_iter().filter(|mark| is_own(mark) && is_wanted(mark)).rev();
+    let mut kept = kept.filter_map(|mark| Some((Process::find(mark.pid, mark.start)?, mark.pipe?, mark.paths)));
     let (found, other) = (kept.next(), kept.next());
     if let (Some((.., one)), Some((.., other)), None) = (&found, &other, &args.path) {
         let (one, other) = (one.join(", "), other.join(", "));
@@ -176,13 +175,7 @@ fn keep(connection: &Connection, args: &Lock) -> Result<u8> {
     }
     let own = Process::open(getpid().as_raw()).map_err(cannot("find this process"))?;
     let pipe = Pipe {
-        inode: reader
-            .as_fd()
-            .try_clone_to_owned()
-            .map(fs::File::from)
-            .and_then(|file| file.metadata())
-            .map_err(cannot("see a pipe"))?
-            .ino(),
+        inode: fs::metadata(format!("/proc/self/fd/{}", reader.as_raw_fd())).map_err(cannot("see a pipe"))?.ino(),
         reader: reader.as_raw_fd(),
         descriptor: env::var(DESCRIPTOR).ok().and_then(|number| number.parse().ok()).unwrap_or_default(),
     };
@@ -271,7 +264,7 @@ impl Job<'_> {
     }
 }
 
-/// What happens to those for whom the lock is kept.
+/// A change for those for whom the lock is kept.
 #[derive(Debug)]
 enum Event {
     /// The script was told that it has the lock.
