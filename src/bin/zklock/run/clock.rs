@@ -4,21 +4,24 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-/// How many hundredths of the session timeout are left when the command gets TERM, and when KILL. With a healthy session
-/// 34 are left in the worst moment, between two heartbeats; see `Liveness`.
+/// How many hundredths of the session timeout are left when the command's processes are sought, when they get TERM, and when KILL.
+/// With a healthy session 34 are left in the worst moment, between two heartbeats; see `Liveness`.
+const PREPARE_AT: u32 = 30;
 const TERM_AT: u32 = 15;
 const KILL_AT: u32 = 5;
 
 /// How much of the hold is left when the command is ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
+    pub(super) prepare: Duration,
     pub(super) term: Duration,
     pub(super) kill: Duration,
 }
 
 impl Limits {
     pub(super) fn of(session_timeout: Duration) -> Limits {
-        Limits { term: session_timeout * TERM_AT / 100, kill: session_timeout * KILL_AT / 100 }
+        let [prepare, term, kill] = [PREPARE_AT, TERM_AT, KILL_AT].map(|share| session_timeout * share / 100);
+        Limits { prepare, term, kill }
     }
 
     /// For how long a hold has to be certain before the command runs, or it might get TERM at once.

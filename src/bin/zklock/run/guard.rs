@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 
 use super::{
     clock::{self, Limits},
-    family::{self, Family, Head},
+    family::{Family, Head},
     hold::Held,
     signals::{Signals, ends},
     watchdog::Watchdog,
@@ -109,6 +109,11 @@ impl<'a> Guard<'a> {
             None => self.watchdog.end_now(),
         }
         let left = until.map(|until| until.saturating_sub(clock::now()));
+        if left.is_some_and(|left| left > self.limits.prepare) {
+            self.family.relax();
+        } else {
+            self.family.prepare();
+        }
         // The watchdog has done it, unless the watchdog was stopped.
         if left.is_none_or(|left| left < self.limits.kill) {
             let has_ended = self.family.has_ended();
@@ -154,7 +159,7 @@ impl<'a> Guard<'a> {
 
     /// The head of the family has ended. Says what else keeps the lock.
     pub(super) fn name_rest(&self) {
-        let left: Vec<String> = self.family.alive().into_iter().map(family::describe).collect();
+        let left = self.family.names();
         if !left.is_empty() && !self.was_ended {
             let what = self.what();
             voice::say(format_args!(

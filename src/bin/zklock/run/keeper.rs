@@ -173,7 +173,6 @@ fn keep(connection: &Connection, args: &Lock) -> Result<u8> {
             args.script
         )));
     }
-    let own = Process::open(getpid().as_raw()).map_err(cannot("find this process"))?;
     let pipe = Pipe {
         inode: fs::metadata(format!("/proc/self/fd/{}", reader.as_raw_fd())).map_err(cannot("see a pipe"))?.ino(),
         reader: reader.as_raw_fd(),
@@ -190,12 +189,7 @@ fn keep(connection: &Connection, args: &Lock) -> Result<u8> {
         |job| {
             job.look_before()?;
             let held = job.acquire(job.begun, job.time(), &AcquireOptions::new().min_validity(job.least()))?;
-            let script = Script {
-                process: Some(process),
-                pipe: pipe_name(pipe.inode),
-                keeper: own.pid.as_raw(),
-                since: own.start,
-            };
+            let script = Script { process: Some(process), pipe: pipe_name(pipe.inode), keeper: getpid().as_raw() };
             let kept = job.keep(&held, script, pipe, &events);
             if let Err(error) = held.release() {
                 log::warn!("{error}");

@@ -29,65 +29,58 @@ pub(super) struct Script {
     pub(super) pipe: String,
     /// Who reads it, and does not belong to the script.
     pub(super) keeper: i32,
-    /// When the keeper was started: what is older does not work under the lock.
-    pub(super) since: u64,
 }
 
 impl Script {
     /// As the watchdog gets to know it.
     pub(super) fn order(&self) -> String {
-        let Script { process, pipe, keeper, since } = self;
+        let Script { process, pipe, keeper } = self;
         let (pid, start) = process.as_ref().map_or((0, 0), |process| (process.pid.as_raw(), process.start));
-        format!("script {pid} {start} {keeper} {since} {pipe}")
+        format!("script {pid} {start} {keeper} {pipe}")
     }
 
     pub(super) fn of(order: &str) -> Option<Script> {
         let mut words = order.split(' ');
         let mut number = || words.next()?.parse::<u64>().ok();
         let process = Process::find(number()?.try_into().ok()?, number()?);
-        let (keeper, since) = (number()?.try_into().ok()?, number()?);
-        Some(Script { process, keeper, since, pipe: words.next()?.to_owned() })
+        let keeper = number()?.try_into().ok()?;
+        Some(Script { process, keeper, pipe: words.next()?.to_owned() })
     }
 
-    /// Which of these processes it has started under the lock, as far as that shows: those below it, and those that have inherited the
-    /// pipe. It is not one of them, as long as its number is its own, nor is its keeper.
-    pub(super) fn started(&self, all: &[(i32, Stat)]) -> Vec<i32> {
-        let script = self.process.as_ref().filter(|process| !process.has_ended()).map(|process| process.pid.as_raw());
-        // Those who work for a `zklock run` that the script has started end its command, and outlive it for that.
-        let is_helper = |pid: i32| {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
-            words.first() == Some(&&b"zklock"[..])
-                && [KEEP, WATCH].iter().any(|role| words.get(1) == Some(&role.as_bytes()))
-        };
-        let others = || all.iter().filter(|(pid, _)| *pid != self.keeper && Some(*pid) != script && !is_helper(*pid));
-        let mut started: Vec<i32> = script.into_iter().collect();
-        // A child may have a smaller number than its parent.
-        loop {
-            let is_below = |(pid, stat): &&(i32, Stat)| {
-                stat.start >= self.since && started.contains(&stat.parent) && !started.contains(pid)
-            };
-            let more: Vec<i32> = others().filter(is_below).map(|(pid, _)| *pid).collect();
-            if more.is_empty() {
-                break;
-            }
-            started.extend(more);
-        }
-        started.extend(others().map(|(pid, _)| *pid).filter(|pid| self.is_open_in(*pid)));
-        started.retain(|pid| Some(*pid) != script);
-        started
+    /// Whether a process below it or with its pipe works for it. It is not one of those itself.
+    pub(super) fn may_be_started(&self, pid: i32) -> bool {
+        pid != self.keeper && Some(pid) != self.pid() && !is_helper(pid)
+    }
+
+    /// Its number, as long as that is its own.
+    pub(super) fn pid(&self) -> Option<i32> {
+        self.process.as_ref().filter(|process| !process.has_ended()).map(|process| process.pid.as_raw())
     }
 
     pub(super) fn has_ended(&self) -> bool {
         self.process.as_ref().is_none_or(Process::has_ended)
     }
 
-    fn is_open_in(&self, pid: i32) -> bool {
+    pub(super) fn is_open_in(&self, pid: i32) -> bool {
         let mut files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
         files.any(|entry| {
             entry.and_then(|entry| fs::read_link(entry.path())).is_ok_and(|file| file == Path::new(&self.pipe))
         })
     }
+}
+
+/// Whether it works for a `zklock run` that a script has started: it ends the command of that, and outlives it therefore.
+fn is_helper(pid: i32) -> bool {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+    words.first() == Some(&&b"zklock"[..]) && [KEEP, WATCH].iter().any(|role| words.get(1) == Some(&role.as_bytes()))
+}
+
+/// The children of a process at this moment. One may be missing if another one ends just then.
+pub(super) fn children(pid: i32) -> Vec<i32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().filter_map(io::Result::ok);
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
 #[derive(Debug)]

@@ -217,8 +217,12 @@ impl WatchdogProcess {
     fn run(mut self) {
         let mut orders = Orders(String::new());
         loop {
-            let next = self.left().saturating_sub(if self.has_warned { self.limits.kill } else { self.limits.term });
-            match orders.read(next.clamp(JUST_READ, self.longest_sleep)) {
+            let next = match (self.family.is_prepared(), self.has_warned) {
+                (_, true) => self.limits.kill,
+                (true, false) => self.limits.term,
+                (false, false) => self.limits.prepare,
+            };
+            match orders.read(self.left().saturating_sub(next).clamp(JUST_READ, self.longest_sleep)) {
                 Ok(Some(order)) => match order.split_once(' ').unwrap_or((&order, "")) {
                     ("done", _) => return,
                     ("fenced", _) => self.longest_sleep = LONGEST_WITH_A_FENCE,
@@ -230,6 +234,9 @@ impl WatchdogProcess {
                         self.until = nanos.parse().map(Duration::from_nanos).ok().or(self.until);
                         // The next outage is another one.
                         self.has_warned &= self.left() <= self.limits.term;
+                        if self.left() > self.limits.prepare {
+                            self.family.relax();
+                        }
                     }
                     _ => {}
                 },
@@ -237,6 +244,7 @@ impl WatchdogProcess {
                     return self.kill(Some("the lock may be lost"));
                 }
                 Ok(None) if self.left() <= self.limits.term && !self.has_warned => self.warn(),
+                Ok(None) if self.left() <= self.limits.prepare => self.family.prepare(),
                 Ok(None) => {}
                 Err(_) => return self.kill(Some("zklock is gone")),
             }

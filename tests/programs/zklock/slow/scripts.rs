@@ -1,6 +1,9 @@
 //! A script that `zklock lock` gave a lock, and all that it has started, is gone before anybody else can have that lock.
 
-use std::time::{Duration, Instant};
+use std::{
+    iter,
+    time::{Duration, Instant},
+};
 
 use curator_locks::{
     InterProcessMutex,
@@ -75,6 +78,24 @@ fn what_a_killed_script_leaves_behind_is_gone_too() {
     two_are_never_at_work("script killed", |_, pids| {
         kill(Pid::from_raw(pids.last().unwrap().parse().unwrap()), Signal::SIGKILL).unwrap();
     });
+}
+
+/// A child that nothing shows but its parent, and that is started when the lock is about to end.
+#[test]
+fn what_a_script_starts_at_the_last_moment_is_gone_too() {
+    let (client, path) = (support::connect(support::builder(support::server(), "")), path());
+    let (machine, proxy) = (Machine::watch(), FaultProxy::start(support::server().connect_string()).unwrap());
+    let text = "trap '' TERM; echo $ZKLOCK_KEEPER\n\
+        while :; do env -i /bin/sh -c 'exec 9>&-; while :; do /bin/sleep 0.01; done' >/dev/null & echo $!; sleep 0.05; kill -9 $!; done";
+    let lock = LOCK.replace("--for", "--session-timeout 2s --for");
+    let mut run = Running::start(script_at(&proxy.connect_string(), &format!("{lock}{text}"), &path));
+    let keeper = keeper(&run.line());
+    proxy.black_hole(Direction::Both);
+    let mut children: Vec<String> = iter::from_fn(|| run.next_line()).collect();
+    let held = InterProcessMutex::new(&client, &path).unwrap().lock().unwrap();
+    assert_gone(&machine, "the last child", &children.pop().unwrap(), SESSION_TIME);
+    held.release().unwrap();
+    eventually("its keeper is gone", || is_gone(&keeper.to_string()));
 }
 
 #[test]
