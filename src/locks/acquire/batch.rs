@@ -3,6 +3,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    collections::VecDeque,
     fmt,
     sync::{Arc, atomic::Ordering},
     time::Instant,
@@ -56,7 +57,7 @@ pub trait Batched {
 /// it withdraws the others.
 #[allow(unreachable_pub, reason = "as above")]
 pub struct Batch {
-    shares: RefCell<Vec<Share>>,
+    shares: RefCell<VecDeque<Share>>,
     /// Whether locks may go together. `None`: two that could were not met yet.
     may_go: Cell<Option<bool>>,
     /// When the last transaction was sent, unless some of it were withdrawn.
@@ -133,24 +134,28 @@ impl Batch {
         if connection == 0 || is_refused || wait.bound.is_over().is_some() || !self.may_go(core) {
             return;
         }
-        let (mut shares, mut creates, mut lists) = (Vec::new(), Vec::new(), Vec::new());
+        let at_a_time = if self.reads_singly.get() { 1 } else { core.reads_at_a_time(&session) };
+        let (mut shares, mut creates) = (VecDeque::with_capacity(run.len()), Vec::with_capacity(run.len()));
+        let mut lists: Vec<Vec<Request>> = Vec::new();
         for lock in run {
             let (unique, spec) = (protection(false), lock.spec(wait));
             let path = lock.child(&[&unique, &*spec.name].concat());
             let acl = lock.client().leaf_acl(&path);
             creates.push(Request::Create { path: path.as_str().to_owned(), data: spec.data, acl, mode: spec.mode });
-            lists.push(Request::GetChildren { path: spec.directory, watch: false, with_stat: false });
+            let list = Request::GetChildren { path: spec.directory, watch: false, with_stat: false };
+            match lists.last_mut().filter(|group| group.len() < at_a_time) {
+                Some(group) => group.push(list),
+                None => lists.push(vec![list]),
+            }
             let (lock, session) = (lock.clone(), session.clone());
-            shares.push(Share { lock, session, connection, unique, path, sent: Vec::new() });
+            shares.push_back(Share { lock, session, connection, unique, path, sent: Vec::new() });
         }
         self.sent.set(Some(clock::now()));
-        let at_a_time = if self.reads_singly.get() { 1 } else { core.reads_at_a_time(&session) };
-        let lists = lists.chunks(at_a_time).map(<[_]>::to_vec).collect();
         let (created, listed) = submit_together(&session, creates, lists, core.transaction_limit(&session));
         for (share, (create, list)) in shares.iter_mut().zip(created.into_iter().zip(listed)) {
             share.sent = vec![(create, None), (list, None)];
         }
-        self.shares.borrow_mut().extend(shares);
+        *self.shares.borrow_mut() = shares;
     }
 
     /// The prefix of the znode that was sent for this lock in this session, if any was.
@@ -167,10 +172,10 @@ impl Batch {
     pub(super) fn take(&self, create: &Request, call: &Call<'_>) -> Option<(Sent, bool)> {
         let mut shares = self.shares.borrow_mut();
         let index = shares.iter().position(|share| share.path.as_str() == create.path())?;
-        if let Some(last) = shares.last_mut() {
+        if let Some(last) = shares.back_mut() {
             call.await_last(&mut last.sent);
         }
-        let mut share = shares.remove(index);
+        let mut share = shares.remove(index)?;
         // The contender would take a list for one that came over its own connection.
         Some((std::mem::take(&mut share.sent), share.session.connection() == share.connection))
     }

@@ -86,6 +86,9 @@ impl<T> ReplySlot<T> {
     /// No wake-up can be lost: the thread leaves its name under the lock under which the reply is put, and with the token
     /// before it looks whether that is cancelled; and a thread that is unparked before it parks does not sleep.
     pub(crate) fn wait_until_settled(&self, bound: WaitBound<'_>) -> Option<WaitEnd> {
+        if self.is_settled() {
+            return None;
+        }
         let _woken_by_token = bound.cancel.map(CancelToken::unpark_this_thread);
         loop {
             let over = bound.is_over();
