@@ -237,3 +237,44 @@ fn read_file(named: Option<&Path>) -> Result<File> {
     }
     Ok(File::default())
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*, sample::select};
+
+    use super::*;
+
+    const PIECES: [&str; 20] = [
+        "connect",
+        "session-timeout",
+        "auth",
+        "kerberos",
+        "keytab",
+        "[connect]",
+        "[[auth]]",
+        "sasl-user",
+        " = ",
+        "\"zk1:2181\"",
+        "\"10s\"",
+        "true",
+        "[\"digest:a:b\"]",
+        "-1",
+        "1e400",
+        "'''",
+        "\"\\u0000\"",
+        "{",
+        "\n",
+        "#",
+    ];
+
+    proptest! {
+        #[test]
+        fn no_text_of_a_file_panics(
+            pieces in vec(prop_oneof![4 => select(&PIECES[..]).prop_map(str::to_owned), 1 => any::<String>()], 0..12),
+        ) {
+            if let Ok(file) = toml::from_str::<File>(&pieces.concat()) {
+                let _ = file.session_timeout.map(|time| duration(&time));
+            }
+        }
+    }
+}

@@ -7,7 +7,7 @@ use crate::proto::{
 };
 
 /// Op codes with every kind of reply.
-pub(crate) const KINDS: [i32; 12] = [
+pub(crate) const KINDS: [i32; 13] = [
     op::DELETE,
     op::CREATE,
     op::CREATE2,
@@ -18,6 +18,7 @@ pub(crate) const KINDS: [i32; 12] = [
     op::GET_ACL,
     op::SYNC,
     op::MULTI,
+    op::MULTI_READ,
     op::GET_EPHEMERALS,
     op::WHO_AM_I,
 ];
@@ -75,8 +76,8 @@ fn names(out: &mut Vec<u8>, count: i32) {
     }
 }
 
-fn multi(out: &mut Vec<u8>) {
-    for (op, err) in [(1, 0), (15, 0), (13, 0), (5, 0), (2, 0), (-1, -101)] {
+fn multi(out: &mut Vec<u8>, results: &[(i32, i32)]) {
+    for &(op, err) in results {
         int(out, op);
         out.push(0);
         int(out, err);
@@ -87,6 +88,11 @@ fn multi(out: &mut Vec<u8>) {
                 stat(out);
             }
             5 => stat(out),
+            4 => {
+                text(out, "192.0.2.1");
+                stat(out);
+            }
+            8 => names(out, 2),
             -1 => int(out, err),
             _ => {}
         }
@@ -124,7 +130,8 @@ pub(crate) fn body(op_code: i32) -> Vec<u8> {
             }
             stat(&mut out);
         }
-        op::MULTI => multi(&mut out),
+        op::MULTI => multi(&mut out, &[(1, 0), (15, 0), (13, 0), (5, 0), (2, 0), (-1, -101)]),
+        op::MULTI_READ => multi(&mut out, &[(8, 0), (4, 0), (-1, -101), (8, 0)]),
         op::GET_EPHEMERALS => names(&mut out, 2),
         op::WHO_AM_I => {
             int(&mut out, 2);
