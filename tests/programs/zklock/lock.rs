@@ -5,6 +5,7 @@ use std::{
     os::unix::process::CommandExt,
     process::{Command, Output, Stdio},
     thread,
+    time::Duration,
 };
 
 use curator_locks::{InterProcessMutex, LockQueue};
@@ -158,6 +159,25 @@ fn what_a_script_has_started_keeps_the_lock_until_it_has_ended() {
     // Told to, it gives the lock back at once.
     let output = self::run("sleep 1000 & zklock unlock; zklock ls --exit-code \"$1\" && kill $! && exit 7", &path);
     assert_eq!(output.status.code(), Some(7), "{}", stdout_of(&output));
+}
+
+#[test]
+fn a_subshell_that_has_taken_the_lock_keeps_it_when_the_script_has_ended() {
+    let (client, path, directory) = (client(), path(), tempfile::tempdir().unwrap());
+    let end = directory.path().join("end");
+    let work = format!("echo $ZKLOCK_KEEPER; while [ ! -e {} ]; do sleep 0.01; done", end.display());
+    let mut command = script(&format!("( sleep 0.05\n{LOCK}{work} ) & read line"), &path);
+    command.stdin(Stdio::piped());
+    let mut run = Running::start(command);
+    let keeper = keeper(&run.line()).to_string();
+    drop(run.child.stdin.take());
+    run.status();
+    // The keeper has looked twice by then.
+    thread::sleep(Duration::from_millis(600));
+    assert_eq!(entries(&client, &path), 1, "the subshell is at work");
+    std::fs::write(end, "").unwrap();
+    eventually("the lock is given back", || entries(&client, &path) == 0);
+    eventually("nothing is left", || is_gone(&keeper));
 }
 
 #[test]

@@ -1,6 +1,10 @@
 //! The processes of the command.
 
-use std::fs;
+use std::{
+    fs, iter,
+    sync::{Arc, OnceLock},
+    thread,
+};
 
 use nix::{
     errno::Errno,
@@ -8,9 +12,12 @@ use nix::{
     unistd::{Pid, getpid, getsid},
 };
 
+use super::{
+    mark,
+    stat::{Stat, pids},
+};
 #[cfg(target_os = "linux")]
-use super::process::{Script, children};
-use super::{mark, stat::Stat};
+use super::{process::Script, stat::children};
 
 /// Who has to end with the lock, and what it has started.
 #[derive(Debug, Default)]
@@ -34,20 +41,21 @@ impl Head {
 
 /// The command's process group, and the groups that its processes started, as an interactive shell does; or a script and what it
 /// has started since it has the lock. A process that began a session of its own (`setsid`) has left on purpose.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Family {
-    head: Head,
+    head: Arc<Head>,
     /// The line of their environment that shows whose its processes are.
     mark: String,
     session: Option<i32>,
-    /// When this process was started, which is before the family: whoever is older does not belong to it.
+    /// When this process was started: what a command or a script starts under the lock is not older. A subshell that has taken the
+    /// lock for its script is.
     since: u64,
-    /// Its processes without the head, if they were sought ahead of time.
-    found: Option<Vec<ProcessId>>,
+    /// Its processes without the head, if they are sought ahead of time, once that is done.
+    found: Option<Arc<OnceLock<Vec<ProcessId>>>>,
 }
 
 /// A process: no other one has the same number and was started then.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct ProcessId {
     pid: i32,
     start: u64,
@@ -56,7 +64,8 @@ struct ProcessId {
 impl Family {
     pub(super) fn new(mark: String) -> Family {
         let since = Stat::of(getpid().as_raw()).map_or(0, |own| own.start);
-        Family { head: Head::default(), mark, session: getsid(None).ok().map(Pid::as_raw), since, found: None }
+        let session = getsid(None).ok().map(Pid::as_raw);
+        Family { head: Arc::default(), mark, session, since, found: None }
     }
 
     pub(super) fn mark(&self) -> &str {
@@ -64,12 +73,13 @@ impl Family {
     }
 
     pub(super) fn set_head(&mut self, head: Head) {
-        self.head = head;
+        self.head = Arc::new(head);
+        self.found = None;
     }
 
     /// Its head, in messages; `None`: there is none yet.
     pub(super) fn what(&self) -> Option<&'static str> {
-        match &self.head {
+        match &*self.head {
             Head::Nobody => None,
             Head::Group(_) => Some("the command"),
             #[cfg(target_os = "linux")]
@@ -78,18 +88,23 @@ impl Family {
     }
 
     fn group(&self) -> Option<Pid> {
-        match &self.head {
+        match &*self.head {
             Head::Group(group) => Some(*group),
             _ => None,
         }
     }
 
     /// The lock may end soon: seeks its processes once, so that no search delays their end. One took up to 4.5 s on a machine with
-    /// 70 busy processes for 2 processors.
+    /// 70 busy processes for 2 processors, and one environment that it reads up to 2.6 s.
     pub(super) fn prepare(&mut self) {
-        if self.found.is_none() {
-            self.found = Some(self.search());
+        if self.found.is_some() {
+            return;
         }
+        let (family, found) = (self.clone(), Arc::new(OnceLock::new()));
+        self.found = Some(found.clone());
+        // Nobody else sets it. Without the thread nothing is found ahead of time.
+        let seek = move || _ = found.set(family.search());
+        let _ = thread::Builder::new().name("search".into()).spawn(seek);
     }
 
     pub(super) fn is_prepared(&self) -> bool {
@@ -103,22 +118,27 @@ impl Family {
 
     /// Sends it to the head, so that it starts no more, and to the processes that are not in its group.
     pub(super) fn signal(&self, signal: Signal) {
-        let is_command = self.group().is_some();
-        // Some of what a script has started is known only as long as the script lives.
-        let known = match &self.found {
-            Some(found) => found.iter().copied().chain(self.below().iter().map(ProcessId::of)).collect(),
-            None if is_command => Vec::new(),
-            None => self.search(),
+        // A script may end in an orderly way upon another signal than KILL, by what it starts then.
+        let is_orderly = self.group().is_none() && signal != Signal::SIGKILL;
+        let mut known = match &self.found {
+            None if is_orderly => self.search(),
+            // The processes below a script are known only as long as it lives.
+            found => {
+                let found = found.as_ref().and_then(|found| found.get()).cloned().unwrap_or_default();
+                let of_family = found.into_iter().filter(|one| self.has(one));
+                of_family.chain(self.below().iter().map(ProcessId::of)).collect()
+            }
         };
+        known.sort_unstable();
+        known.dedup();
         self.signal_group(signal);
         #[cfg(target_os = "linux")]
-        if let Head::Script(script) = &self.head {
+        if let Head::Script(script) = &*self.head {
             script.process.iter().for_each(|process| signals(signal).for_each(|signal| process.signal(signal)));
         }
-        known.iter().filter(|found| found.is_itself()).for_each(|found| self.signal_one(found, signal));
-        // A script may end in an orderly way upon another signal than KILL, by what it starts then.
-        if signal == Signal::SIGKILL || is_command && self.found.is_none() {
-            self.search().iter().for_each(|found| self.signal_one(found, signal));
+        known.iter().for_each(|one| self.signal_one(one, signal));
+        if !is_orderly {
+            self.search().iter().filter(|one| !known.contains(one)).for_each(|one| self.signal_one(one, signal));
         }
     }
 
@@ -139,7 +159,7 @@ impl Family {
 
     /// Whether its head may not be killed: it has got other rights, as `sudo` does.
     pub(super) fn is_out_of_reach(&self) -> bool {
-        match &self.head {
+        match &*self.head {
             Head::Nobody => false,
             Head::Group(group) => killpg(*group, None) == Err(Errno::EPERM),
             #[cfg(target_os = "linux")]
@@ -151,7 +171,7 @@ impl Family {
     /// another program, hides from one look.
     pub(super) fn is_gone(&self) -> bool {
         #[cfg(target_os = "linux")]
-        if let Head::Script(script) = &self.head
+        if let Head::Script(script) = &*self.head
             && !script.has_ended()
         {
             return false;
@@ -164,7 +184,7 @@ impl Family {
     /// hang with its process.
     pub(super) fn has_ended(&self) -> bool {
         #[cfg(target_os = "linux")]
-        if let Head::Script(script) = &self.head {
+        if let Head::Script(script) = &*self.head {
             return script.has_ended();
         }
         let Some(group) = self.group().map(Pid::as_raw) else { return false };
@@ -189,7 +209,17 @@ impl Family {
         let own = getpid().as_raw();
         let all = pids.filter(|pid| *pid != own).filter_map(|pid| Some((pid, Stat::of(pid)?)));
         let is_here = |stat: &Stat| self.is_in_group(stat) || Some(stat.session) == self.session;
-        all.filter(|(_, stat)| stat.lives && stat.start >= self.since && is_here(stat)).collect()
+        let may_be = |pid: i32, stat: &Stat| match &*self.head {
+            #[cfg(target_os = "linux")]
+            Head::Script(script) => script.may_be_started(pid),
+            _ => stat.start >= self.since,
+        };
+        all.filter(|(pid, stat)| stat.lives && is_here(stat) && may_be(*pid, stat)).collect()
+    }
+
+    /// Whether a process that was found is still the same, and may be its.
+    fn has(&self, found: &ProcessId) -> bool {
+        self.candidates(iter::once(found.pid)).iter().any(|one| ProcessId::of(one) == *found)
     }
 
     fn is_in_group(&self, stat: &Stat) -> bool {
@@ -198,9 +228,8 @@ impl Family {
 
     #[cfg(target_os = "linux")]
     fn of_script(&self, all: &[(i32, Stat)]) -> Vec<i32> {
-        let Head::Script(script) = &self.head else { return Vec::new() };
-        let heirs =
-            all.iter().map(|(pid, _)| *pid).filter(|pid| script.is_open_in(*pid) && script.may_be_started(*pid));
+        let Head::Script(script) = &*self.head else { return Vec::new() };
+        let heirs = all.iter().map(|(pid, _)| *pid).filter(|pid| script.is_open_in(*pid));
         heirs.chain(self.below().into_iter().map(|(pid, _)| pid)).collect()
     }
 
@@ -212,11 +241,11 @@ impl Family {
     /// The processes that a script has started since, and those that these have started, as far as they live: a few looks find them.
     #[cfg(target_os = "linux")]
     fn below(&self) -> Vec<(i32, Stat)> {
-        let Head::Script(script) = &self.head else { return Vec::new() };
+        let Head::Script(script) = &*self.head else { return Vec::new() };
         let (mut below, mut parents) = (Vec::new(), Vec::from_iter(script.pid()));
         while let Some(parent) = parents.pop() {
-            let children = children(parent).into_iter().filter(|pid| script.may_be_started(*pid));
-            let found = self.candidates(children);
+            let mut found = self.candidates(children(parent).into_iter());
+            found.retain(|(_, stat)| stat.start >= self.since);
             parents.extend(found.iter().map(|(pid, _)| *pid));
             below.extend(found);
         }
@@ -238,15 +267,6 @@ impl ProcessId {
     fn of((pid, stat): &(i32, Stat)) -> ProcessId {
         ProcessId { pid: *pid, start: stat.start }
     }
-
-    fn is_itself(&self) -> bool {
-        Stat::of(self.pid).is_some_and(|stat| stat.start == self.start)
-    }
-}
-
-fn pids() -> impl Iterator<Item = i32> {
-    let processes = fs::read_dir("/proc").into_iter().flatten();
-    processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 /// A stopped process gets SIGCONT, too, or it would not notice that it has to end.

@@ -76,13 +76,6 @@ fn is_helper(pid: i32) -> bool {
     words.first() == Some(&&b"zklock"[..]) && [KEEP, WATCH].iter().any(|role| words.get(1) == Some(&role.as_bytes()))
 }
 
-/// The children of a process at this moment. One may be missing if another one ends just then.
-pub(super) fn children(pid: i32) -> Vec<i32> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().filter_map(io::Result::ok);
-    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
-}
-
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) pid: Pid,

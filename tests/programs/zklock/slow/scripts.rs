@@ -98,6 +98,37 @@ fn what_a_script_starts_at_the_last_moment_is_gone_too() {
     eventually("its keeper is gone", || is_gone(&keeper.to_string()));
 }
 
+/// It is older than the lock's keeper and its watchdog.
+#[test]
+fn a_subshell_that_has_taken_the_lock_is_gone_too() {
+    let (client, path) = (support::connect(support::builder(support::server(), "")), path());
+    let (machine, proxy) = (Machine::watch(), FaultProxy::start(support::server().connect_string()).unwrap());
+    let lock = LOCK.replace("--for", "--session-timeout 2s --for");
+    let work = "sh -c 'echo $PPID'; echo $ZKLOCK_KEEPER; while :; do sleep 0.01; done";
+    let text = format!("trap '' TERM\n( {lock}{work} ) & while :; do sleep 0.01; done");
+    let mut run = Running::start(script_at(&proxy.connect_string(), &text, &path));
+    let (subshell, keeper) = (run.line(), keeper(&run.line()));
+    proxy.black_hole(Direction::Both);
+    let held = InterProcessMutex::new(&client, &path).unwrap().lock().unwrap();
+    assert_gone(&machine, "the subshell", &subshell, SESSION_TIME);
+    held.release().unwrap();
+    eventually("its keeper is gone", || is_gone(&keeper.to_string()));
+}
+
+#[test]
+fn a_child_of_a_script_gets_one_term() {
+    let path = path();
+    let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
+    let lock = LOCK.replace("--for", "--session-timeout 2s --for");
+    let child = "sh -c 'trap \"echo term\" TERM; echo up; while :; do sleep 0.01; done' &";
+    let text = format!("trap : TERM\n{lock}{child} while :; do sleep 0.01; done");
+    let mut run = Running::start(script_at(&proxy.connect_string(), &text, &path));
+    assert_eq!(run.line(), "up");
+    proxy.black_hole(Direction::Both);
+    let said: Vec<String> = iter::from_fn(|| run.next_line()).collect();
+    assert_eq!(said, ["term"]);
+}
+
 #[test]
 fn without_its_keeper_or_its_watchdog_a_script_does_not_go_on() {
     let client = support::connect(support::builder(support::server(), ""));
