@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Verdict, history::History};
+use super::{
+    Verdict,
+    history::{Claim, History},
+};
 
 /// How long after a pause a thread may return what it has looked at before.
 const JUST: Duration = Duration::from_millis(50);
@@ -12,7 +15,9 @@ const STEPS: Duration = Duration::from_millis(1);
 
 pub(super) fn check(history: &History, verdict: &mut Verdict) {
     let stall = history.facts.stall;
-    for claim in history.claims.iter().filter(|claim| !claim.is_valid_at_first()) {
+    // The thread of a process that was killed between its last look and its return runs to its end when the run is over.
+    let lived = |claim: &&Claim| history.facts.dead.get(&claim.by.process).is_none_or(|died| claim.begun <= *died);
+    for claim in history.claims.iter().filter(lived).filter(|claim| !claim.is_valid_at_first()) {
         let until = claim.promises.first().map_or(claim.begun, |first| first.until);
         let since = claim.begun.saturating_sub(JUST + stall * 2);
         let is_after_pause = !history.facts.stood(claim.by.process, since, claim.begun).is_zero();

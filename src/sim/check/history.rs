@@ -1,10 +1,6 @@
 //! What is written down in one run. All moments are true time: how long the run has lasted.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use super::Violation;
 
@@ -204,7 +200,7 @@ pub(crate) struct Facts {
     /// Processes that stood still, or whose machine slept.
     pub(crate) paused: Vec<(usize, At, At)>,
     /// Processes that were killed.
-    pub(crate) dead: BTreeSet<usize>,
+    pub(crate) dead: BTreeMap<usize, At>,
     /// Times in which a leader was cut off from the other servers.
     pub(crate) isolated: Vec<(At, At)>,
     /// Times in which a leader stood still.

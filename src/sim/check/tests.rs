@@ -157,6 +157,11 @@ fn a_grant_in_doubt_is_found_unless_its_process_stood_still() {
     finds(&history, "granted in doubt");
     history.facts.paused.push((0, s(3.0), s(4.9)));
     finds(&history, "granted in doubt");
+    history.facts.dead.insert(0, s(5.1));
+    finds(&history, "granted in doubt");
+    history.facts.dead.insert(0, s(4.0));
+    finds_nothing(&history);
+    history.facts.dead.clear();
     history.facts.paused.push((0, s(4.95), s(5.0)));
     finds_nothing(&history);
 }

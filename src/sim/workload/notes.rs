@@ -171,7 +171,7 @@ impl Notes {
         let mut state = self.state();
         state.sample(at, None);
         let State { history, open, .. } = &mut *state;
-        history.facts.dead.insert(process);
+        history.facts.dead.insert(process, at);
         open.retain(|open| history.claims.get(open.claim).is_some_and(|claim| claim.by.process != process));
         for claim in history.claims.iter_mut().filter(|claim| claim.by.process == process) {
             claim.ended.get_or_insert(at);
@@ -185,7 +185,7 @@ impl Notes {
     }
 
     pub(crate) fn is_dead(&self, process: usize) -> bool {
-        self.state().history.facts.dead.contains(&process)
+        self.state().history.facts.dead.contains_key(&process)
     }
 
     /// Notes what all open claims are promised now.
