@@ -5,7 +5,6 @@ use std::{
     os::unix::process::CommandExt,
     process::{Command, Output, Stdio},
     thread,
-    time::Duration,
 };
 
 use curator_locks::{InterProcessMutex, LockQueue};
@@ -167,13 +166,12 @@ fn a_subshell_that_has_taken_the_lock_keeps_it_when_the_script_has_ended() {
     let end = directory.path().join("end");
     let work = format!("echo $ZKLOCK_KEEPER; while [ ! -e {} ]; do sleep 0.01; done", end.display());
     let mut command = script(&format!("( sleep 0.05\n{LOCK}{work} ) & read line"), &path);
-    command.stdin(Stdio::piped());
+    command.stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut run = Running::start(command);
     let keeper = keeper(&run.line()).to_string();
     drop(run.child.stdin.take());
-    run.status();
-    // The keeper has looked twice by then.
-    thread::sleep(Duration::from_millis(600));
+    let said = first_line(run.child.stderr.take().unwrap());
+    assert!(said.contains("the script has ended, but keeps the lock by what it has started: "), "{said}");
     assert_eq!(entries(&client, &path), 1, "the subshell is at work");
     std::fs::write(end, "").unwrap();
     eventually("the lock is given back", || entries(&client, &path) == 0);

@@ -257,7 +257,7 @@ impl Family {
         Vec::new()
     }
 
-    /// What lives of it without a script itself, in a few words for each.
+    /// Names its processes that have not ended, without a script itself: a few words for each.
     pub(super) fn names(&self) -> Vec<String> {
         self.search().into_iter().map(|found| describe(Pid::from_raw(found.pid))).collect()
     }

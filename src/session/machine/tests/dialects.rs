@@ -150,9 +150,9 @@ fn several_reads_at_once_are_asked_for_once() {
         assert_eq!(rig.take_log(), ["2 Unimplemented"]);
         assert!(rig.written().is_empty() && !rig.machine.take_refusal());
     }
-    // Nor does a client that was told what its servers are.
-    let told = Rig::with(SessionConfig { dialect: Some(Dialect::ZooKeeper), known, ..server::config() });
-    assert!(!told.machine.abilities().unwrap().reads_together);
+    // Nor does a client whose dialect is configured.
+    let configured = Rig::with(SessionConfig { dialect: Some(Dialect::ZooKeeper), known, ..server::config() });
+    assert!(!configured.machine.abilities().unwrap().reads_together);
 }
 
 #[test]
