@@ -1,14 +1,22 @@
 //! Two processes that hand one lock over, and the pauses.
 
-use std::{fs, thread, time::Duration};
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
 
 use curator_locks::testing::TestingServer;
 
 use crate::{
     SESSION,
     kinds::Kind,
-    support::{PATIENCE, child::ChildProcess, history::shared_clock},
-    tally::{Belief, Pause, Return, Tally},
+    support::{
+        PATIENCE,
+        child::ChildProcess,
+        history::shared_clock,
+        machine::{Machine, since},
+    },
+    tally::{Belief, Failure, Pause, Return, Tally},
 };
 
 /// How long after the order to release a pause begins at the latest. Moves so that more than a third of the acquires
@@ -16,22 +24,30 @@ use crate::{
 const FIRST_SPAN: Duration = Duration::from_millis(2);
 const SPANS: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(50)];
 
-struct Party {
+struct Party<'a> {
     child: ChildProcess,
+    answers: &'a Machine,
+    /// When it was told to hold the lock.
+    told: Instant,
     returns: Vec<Return>,
     beliefs: Vec<Belief>,
-    failures: Vec<String>,
+    failures: Vec<Failure>,
     pauses: Vec<Pause>,
     holds_over: usize,
 }
 
-impl Party {
-    fn start(kind: &Kind, side: &str, server: &TestingServer, lane: usize) -> Party {
+impl Party<'_> {
+    fn start<'a>(kind: &Kind, side: &str, server: &TestingServer, answers: &'a Machine, lane: usize) -> Party<'a> {
         let path = format!("/{}/{lane}", kind.name);
         let child = ChildProcess::start("prober", &[kind.name, side, &server.connect_string(), &path]);
         assert_eq!(child.hear(), "ready");
         let (returns, beliefs, failures, pauses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Party { child, returns, beliefs, failures, pauses, holds_over: 0 }
+        Party { child, answers, told: Instant::now(), returns, beliefs, failures, pauses, holds_over: 0 }
+    }
+
+    fn hold(&mut self) {
+        self.told = Instant::now();
+        self.child.tell("hold");
     }
 
     fn hear(&mut self) {
@@ -48,8 +64,11 @@ impl Party {
             Some("believed") => self.beliefs.push(Belief { from: number(), to: number() }),
             Some("over") => {
                 self.holds_over += 1;
-                let failure = said.trim_start_matches("over").trim();
-                self.failures.extend((!failure.is_empty()).then(|| failure.to_owned()));
+                let error = said.trim_start_matches("over").trim();
+                if !error.is_empty() {
+                    let server_late = self.answers.longest_wait(&since(self.told));
+                    self.failures.push(Failure { error: error.to_owned(), server_late });
+                }
             }
             _ => panic!("{said}"),
         }
@@ -90,9 +109,15 @@ impl Party {
     }
 }
 
-pub fn run(kind: &'static Kind, server: &TestingServer, lane: usize, is_another: &dyn Fn() -> bool) -> Tally {
-    let mut victim = Party::start(kind, "victim", server, lane);
-    let mut rival = Party::start(kind, "rival", server, lane);
+pub fn run(
+    kind: &'static Kind,
+    server: &TestingServer,
+    answers: &Machine,
+    lane: usize,
+    is_another: &dyn Fn() -> bool,
+) -> Tally {
+    let mut victim = Party::start(kind, "victim", server, answers, lane);
+    let mut rival = Party::start(kind, "rival", server, answers, lane);
     let (mut span, mut rounds) = (FIRST_SPAN, 0);
     while is_another() {
         rounds += 1;
@@ -111,10 +136,10 @@ pub fn run(kind: &'static Kind, server: &TestingServer, lane: usize, is_another:
 
 /// The rival holds the lock and the victim waits for it; the rival releases it and wants it back. Around that one of the
 /// two is paused, the victim more often.
-fn round(victim: &mut Party, rival: &mut Party, span: &mut Duration) {
-    rival.child.tell("hold");
+fn round(victim: &mut Party<'_>, rival: &mut Party<'_>, span: &mut Duration) {
+    rival.hold();
     rival.await_hold();
-    victim.child.tell("hold");
+    victim.hold();
     thread::sleep(between(10, 30, Duration::from_millis(1)));
     rival.child.tell("release");
     thread::sleep(span.mul_f64(fastrand::f64()));
@@ -123,10 +148,10 @@ fn round(victim: &mut Party, rival: &mut Party, span: &mut Duration) {
     let is_victim = fastrand::u8(..4) != 0;
     // It asks for the lock when the pause has begun: where nobody queues, the victim would never get it otherwise.
     if is_victim {
-        victim.pause(length, || rival.child.tell("hold"));
+        victim.pause(length, || rival.hold());
     } else {
         rival.pause(length, || ());
-        rival.child.tell("hold");
+        rival.hold();
     }
     thread::sleep(between(50, 150, Duration::from_millis(1)));
     rival.child.tell("release");

@@ -25,7 +25,12 @@ use std::time::Instant;
 
 use curator_locks::testing::TestingServer;
 use kinds::Kind;
-use support::lanes::{self, SESSION, TICK};
+use support::{
+    PATIENCE,
+    lanes::{self, SESSION, TICK},
+    machine::Machine,
+    raw::RawClient,
+};
 use tally::Tally;
 
 /// So many pairs of processes for a kind at most.
@@ -42,6 +47,22 @@ fn child_process() {
     }
 }
 
+/// How long the server leaves somebody waiting who is never paused.
+fn watch_answers(server: &TestingServer) -> Machine {
+    let connect = {
+        let address = server.connect_string();
+        move || RawClient::connect(&address, PATIENCE)
+    };
+    let mut witness = connect().unwrap();
+    Machine::watch_what(move || {
+        if witness.ping().is_err()
+            && let Ok(another) = connect()
+        {
+            witness = another;
+        }
+    })
+}
+
 mod slow {
     use super::*;
 
@@ -52,8 +73,11 @@ mod slow {
         let kinds: Vec<&'static Kind> = kinds::ALL.iter().filter(|kind| lanes::is_chosen(kind.name)).collect();
         assert!(!kinds.is_empty(), "KINDS names no kind");
         let server = TestingServer::builder().tick_time(TICK).start().unwrap();
-        let found =
-            lanes::run(&kinds, pauses, LANES, |kind, lane, is_another| lane::run(kind, &server, lane, is_another));
+        let answers = watch_answers(&server);
+        let run = |kind: &&'static Kind, lane, is_another: &dyn Fn() -> bool| {
+            lane::run(kind, &server, &answers, lane, is_another)
+        };
+        let found = lanes::run(&kinds, pauses, LANES, run);
         let found = kinds.iter().zip(found);
         let tallies: Vec<Tally> =
             found.map(|(kind, lanes)| lanes.into_iter().fold(Tally::new(kind.name), Tally::and)).collect();

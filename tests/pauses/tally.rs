@@ -46,6 +46,22 @@ pub struct Belief {
     pub to: u64,
 }
 
+/// A hold that was not to be had, or that did not end well.
+#[derive(Debug)]
+pub struct Failure {
+    pub error: String,
+    /// How long the server left somebody else without an answer meanwhile, who was never paused.
+    pub server_late: Duration,
+}
+
+impl Failure {
+    /// Whether an acquire gave up although a pause is no time in which the servers could be asked. Answers that take a third of
+    /// the session timeout make none certain, and an answer waits for each thread on its way, of which the witness has two.
+    fn is_giving_up(&self) -> bool {
+        self.error.contains("no heartbeat has made the session certain") && self.server_late < SESSION / 8
+    }
+}
+
 /// Of one kind of lock.
 #[derive(Debug)]
 pub struct Tally {
@@ -56,7 +72,7 @@ pub struct Tally {
     pub in_doubt: Vec<(Return, bool)>,
     pub excused: usize,
     pub overlaps: Vec<(Belief, Belief)>,
-    pub failures: Vec<String>,
+    pub failures: Vec<Failure>,
 }
 
 impl Tally {
@@ -75,9 +91,8 @@ impl Tally {
         self
     }
 
-    /// How many acquires gave up although a pause is no time in which the servers could be asked.
     pub fn gave_up(&self) -> usize {
-        self.failures.iter().filter(|failure| failure.contains("no heartbeat has made the session certain")).count()
+        self.failures.iter().filter(|failure| failure.is_giving_up()).count()
     }
 
     /// Of one who may not hold the lock together with the other.
@@ -128,12 +143,13 @@ pub fn print(tallies: &[Tally], took: Duration) {
             let common = one.to.min(other.to) - one.from.max(other.from);
             println!("{}: two holders for {:?}: {one:?} {other:?}", tally.kind, nanos(common));
         }
-        let mut failures: BTreeMap<&str, usize> = BTreeMap::new();
-        for failure in &tally.failures {
-            *failures.entry(failure).or_default() += 1;
+        let mut failures: BTreeMap<&str, Vec<Duration>> = BTreeMap::new();
+        for Failure { error, server_late } in &tally.failures {
+            failures.entry(error).or_default().push(*server_late);
         }
-        for (failure, times) in failures {
-            println!("{}: {times} times: {failure}", tally.kind);
+        for (error, late) in failures {
+            let (times, most) = (late.len(), late.into_iter().max().unwrap_or_default());
+            println!("{}: {times} times, the server late by {most:.1?} at most: {error}", tally.kind);
         }
     }
 }
@@ -153,6 +169,14 @@ mod tests {
         assert_eq!([overlaps((1, 3), (4, 5)), overlaps((4, 5), (1, 3))], [0, 0]);
         assert_eq!([overlaps((1, 4), (4, 5)), overlaps((1, 9), (4, 5)), overlaps((4, 5), (1, 9))], [1, 1, 1]);
         assert_eq!(overlaps((4, 4), (1, 9)), 1, "one look is enough");
+    }
+
+    #[test]
+    fn an_acquire_may_give_up_where_the_server_answers_nobody() {
+        let gave_up = |error: &str, server_late| Failure { error: error.into(), server_late }.is_giving_up();
+        let uncertain = "/a: no heartbeat has made the session certain within 2s";
+        assert!(gave_up(uncertain, SESSION / 16) && !gave_up(uncertain, SESSION / 2));
+        assert!(!gave_up("the connection was lost", Duration::ZERO));
     }
 
     #[test]

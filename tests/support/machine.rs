@@ -30,14 +30,24 @@ pub struct Machine {
 impl Machine {
     /// Begins to watch the machine. Nothing that began before can be judged.
     pub fn watch() -> Machine {
+        Machine::start((0..WITNESSES).map(|_| || ()))
+    }
+
+    /// Begins to watch what one witness does after each pause.
+    pub fn watch_what(witness: impl FnMut() + Send + 'static) -> Machine {
+        Machine::start([witness])
+    }
+
+    fn start<W: FnMut() + Send + 'static>(witnesses: impl IntoIterator<Item = W>) -> Machine {
         let has_ended = Arc::new(AtomicBool::new(false));
-        let start = |_| {
+        let start = |mut after_pause: W| {
             let late = Arc::<Mutex<Vec<Range<Instant>>>>::default();
             let (seen, has_ended) = (late.clone(), has_ended.clone());
             thread::spawn(move || {
                 let mut due = Instant::now() + PAUSE;
                 while !has_ended.load(Ordering::Relaxed) {
                     thread::sleep(due.saturating_duration_since(Instant::now()));
+                    after_pause();
                     let woken = Instant::now();
                     seen.lock().unwrap().push(due..woken);
                     due = woken + PAUSE;
@@ -45,11 +55,24 @@ impl Machine {
             });
             late
         };
-        Machine { witnesses: (0..WITNESSES).map(start).collect(), has_ended }
+        Machine { witnesses: witnesses.into_iter().map(start).collect(), has_ended }
     }
 
     /// How long the unluckiest of the pausing threads was kept waiting for a processor within this time.
     pub fn lateness(&self, during: &Range<Instant>) -> Duration {
+        self.of_the_unluckiest(during, |waits| waits.sum())
+    }
+
+    /// And how long at a stretch.
+    pub fn longest_wait(&self, during: &Range<Instant>) -> Duration {
+        self.of_the_unluckiest(during, |waits| waits.max().unwrap_or_default())
+    }
+
+    fn of_the_unluckiest(
+        &self,
+        during: &Range<Instant>,
+        of: impl Fn(&mut dyn Iterator<Item = Duration>) -> Duration,
+    ) -> Duration {
         let of = |witness: &Arc<Mutex<Vec<Range<Instant>>>>| {
             let deadline = Instant::now() + PATIENCE;
             loop {
@@ -58,7 +81,7 @@ impl Machine {
                     let within = |late: &Range<Instant>| {
                         late.end.min(during.end).saturating_duration_since(late.start.max(during.start))
                     };
-                    return seen.iter().rev().take_while(|late| late.end > during.start).map(within).sum();
+                    return of(&mut seen.iter().rev().take_while(|late| late.end > during.start).map(within));
                 }
                 drop(seen);
                 assert!(Instant::now() < deadline, "this machine runs no thread");
