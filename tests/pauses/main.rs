@@ -26,10 +26,9 @@ use std::time::Instant;
 use curator_locks::testing::TestingServer;
 use kinds::Kind;
 use support::{
-    PATIENCE,
     lanes::{self, SESSION, TICK},
     machine::Machine,
-    raw::RawClient,
+    raw::heartbeats,
 };
 use tally::Tally;
 
@@ -47,22 +46,6 @@ fn child_process() {
     }
 }
 
-/// How long the server leaves somebody waiting who is never paused.
-fn watch_answers(server: &TestingServer) -> Machine {
-    let connect = {
-        let address = server.connect_string();
-        move || RawClient::connect(&address, PATIENCE)
-    };
-    let mut witness = connect().unwrap();
-    Machine::watch_what(move || {
-        if witness.ping().is_err()
-            && let Ok(another) = connect()
-        {
-            witness = another;
-        }
-    })
-}
-
 mod slow {
     use super::*;
 
@@ -73,7 +56,8 @@ mod slow {
         let kinds: Vec<&'static Kind> = kinds::ALL.iter().filter(|kind| lanes::is_chosen(kind.name)).collect();
         assert!(!kinds.is_empty(), "KINDS names no kind");
         let server = TestingServer::builder().tick_time(TICK).start().unwrap();
-        let answers = watch_answers(&server);
+        // Of somebody who is never paused.
+        let answers = Machine::unwatched().and(heartbeats(server.connect_string()));
         let run = |kind: &&'static Kind, lane, is_another: &dyn Fn() -> bool| {
             lane::run(kind, &server, &answers, lane, is_another)
         };

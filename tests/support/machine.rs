@@ -21,7 +21,7 @@ const WITNESSES: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Threads that do nothing but pause, beside what a test measures. What their pauses last too long is the machine's doing,
-/// and so much more time a test has to grant.
+/// and so much more time a test has to grant. A witness of a server asks it for a heartbeat after each pause.
 pub struct Machine {
     witnesses: Vec<Arc<Mutex<Vec<Range<Instant>>>>>,
     has_ended: Arc<AtomicBool>,
@@ -30,32 +30,30 @@ pub struct Machine {
 impl Machine {
     /// Begins to watch the machine. Nothing that began before can be judged.
     pub fn watch() -> Machine {
-        Machine::start((0..WITNESSES).map(|_| || ()))
+        (0..WITNESSES).fold(Machine::unwatched(), |machine, _| machine.and(|| ()))
     }
 
-    /// Begins to watch what one witness does after each pause.
-    pub fn watch_what(witness: impl FnMut() + Send + 'static) -> Machine {
-        Machine::start([witness])
+    /// Of which nothing is known until a witness comes.
+    pub fn unwatched() -> Machine {
+        Machine { witnesses: Vec::new(), has_ended: Arc::default() }
     }
 
-    fn start<W: FnMut() + Send + 'static>(witnesses: impl IntoIterator<Item = W>) -> Machine {
-        let has_ended = Arc::new(AtomicBool::new(false));
-        let start = |mut after_pause: W| {
-            let late = Arc::<Mutex<Vec<Range<Instant>>>>::default();
-            let (seen, has_ended) = (late.clone(), has_ended.clone());
-            thread::spawn(move || {
-                let mut due = Instant::now() + PAUSE;
-                while !has_ended.load(Ordering::Relaxed) {
-                    thread::sleep(due.saturating_duration_since(Instant::now()));
-                    after_pause();
-                    let woken = Instant::now();
-                    seen.lock().unwrap().push(due..woken);
-                    due = woken + PAUSE;
-                }
-            });
-            late
-        };
-        Machine { witnesses: witnesses.into_iter().map(start).collect(), has_ended }
+    /// Adds a witness: what it does after each pause is late, too, for as long as that takes.
+    pub fn and(mut self, mut after_pause: impl FnMut() + Send + 'static) -> Machine {
+        let late = Arc::<Mutex<Vec<Range<Instant>>>>::default();
+        let (seen, has_ended) = (late.clone(), self.has_ended.clone());
+        thread::spawn(move || {
+            let mut due = Instant::now() + PAUSE;
+            while !has_ended.load(Ordering::Relaxed) {
+                thread::sleep(due.saturating_duration_since(Instant::now()));
+                after_pause();
+                let woken = Instant::now();
+                seen.lock().unwrap().push(due..woken);
+                due = woken + PAUSE;
+            }
+        });
+        self.witnesses.push(late);
+        self
     }
 
     /// How long the unluckiest of the pausing threads was kept waiting for a processor within this time.

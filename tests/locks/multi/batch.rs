@@ -275,11 +275,15 @@ fn a_lock_that_times_out_leaves_nothing_behind_it_nor_in_front() {
     let scene = Scene::with(&paths);
     let held = InterProcessMutex::new(&scene.other, &paths[2]).unwrap().lock().unwrap();
     let lock = multi_at(&scene.client, &paths);
-    for timeout in [Duration::ZERO, Duration::from_millis(100)] {
+    let comes_to_the_held_one = |timeout: Duration| {
         assert!(!lock.acquire_timeout(timeout).unwrap());
-        assert_eq!(lock.timed_out_at().as_ref(), Some(&paths[2]));
         scene.await_left(&paths, &[0, 0, 1, 0]);
-    }
+        lock.timed_out_at().as_ref() == Some(&paths[2])
+    };
+    assert!(comes_to_the_held_one(Duration::ZERO));
+    // Where the first answers take that long, the time is up earlier.
+    let mut timeouts = (0..8).map(|doubled| Duration::from_millis(100 << doubled));
+    assert!(timeouts.any(comes_to_the_held_one));
     held.release().unwrap();
 }
 
@@ -375,13 +379,16 @@ fn a_member_that_somebody_deleted_keeps_no_other_from_being_released() {
     let paths = paths(4);
     let scene = Scene::with(&paths);
     let lock = multi_at(&scene.client, &paths);
-    let held = lock.lock().unwrap();
+    let (held, connections) = (lock.lock().unwrap(), scene.proxy.connections());
     // The release comes before the news.
     let [znode] = <[String; 1]>::try_from(children(&scene.other, &paths[1])).unwrap();
     let silent = scene.proxy.inject(RequestMatch::ops([op::EXISTS, op::GET_DATA]), Fault::DropRequest);
     scene.other.delete().for_path(&format!("{}/{znode}", paths[1])).unwrap();
     let released = held.release();
-    assert!(matches!(&released, Err(Error::LockLost { path, .. }) if *path == paths[1]), "{released:?}");
+    let is_told = matches!(&released, Err(Error::LockLost { path, .. }) if *path == paths[1]);
+    // A server that answers too late is taken for lost, and its answer with it: then nobody knows who has deleted it.
+    let is_unknown = scene.proxy.connections() > connections && released.is_ok();
+    assert!(is_told || is_unknown, "{released:?}");
     drop(silent);
     assert_eq!(scene.left(&paths), [0; 4]);
 }

@@ -370,7 +370,7 @@ fn locks_of_all_kinds_are_held_together_or_not_at_all() {
 
 const PROCESSES: usize = 4;
 const THREADS: usize = 4;
-const ROUNDS: usize = 2000 / (PROCESSES * THREADS);
+const ROUNDS: usize = 640 / (PROCESSES * THREADS);
 const PATHS: usize = 12;
 const SET: usize = 5;
 

@@ -8,7 +8,7 @@ use std::{
 
 use nix::sys::signal::{Signal, kill};
 
-use curator_locks::InterProcessMutex;
+use curator_locks::{Error, InterProcessMutex};
 
 use crate::support::{
     self, await_queue, builder,
@@ -147,7 +147,13 @@ pub(crate) fn waiter(arguments: &[String]) {
     child::say("ready");
     loop {
         child::listen();
-        let held = mutex.lock().unwrap();
+        let held = loop {
+            match mutex.lock() {
+                // A machine that has no time for so short a session; it is gone from the queue then.
+                Err(Error::Uncertain { .. }) => {}
+                held => break held.unwrap(),
+            }
+        };
         let at = shared_clock();
         child::say(&format!("{at} {} {}", held.path(), if held.is_lost() { "lost" } else { "held" }));
         child::listen();

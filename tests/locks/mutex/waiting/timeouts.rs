@@ -17,6 +17,7 @@ use crate::{
         self, PATIENCE, another, await_queue, builder, connect, eventually,
         machine::{Machine, since},
         mutex, queue, quick_server,
+        raw::heartbeats,
     },
 };
 
@@ -26,7 +27,7 @@ fn a_timed_acquire_of_a_held_lock_ends_in_time_and_its_znode_is_gone() {
     let (held, other) = (mutex(&client), another(&client));
     held.acquire().unwrap();
     let wanted = mutex(&other);
-    let machine = Machine::watch();
+    let machine = Machine::watch().and(heartbeats(support::server().connect_string()));
     let timeout = Duration::from_millis(30);
     let acquire = |_| {
         let begin = Instant::now();
