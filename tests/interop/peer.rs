@@ -1,15 +1,6 @@
 //! Processes that contend, driven by lines: of this crate, of Curator, of ZooKeeper's own recipe, of kazoo.
 
-use std::{
-    cell::RefCell,
-    env,
-    ffi::OsString,
-    fs::File,
-    path::{Path, PathBuf},
-    process::Command,
-    sync::OnceLock,
-    time::Duration,
-};
+use std::{cell::RefCell, process::Command, time::Duration};
 
 use curator_locks::testing::{TestingServer, expire_session};
 use nix::unistd::Pid;
@@ -17,45 +8,12 @@ use nix::unistd::Pid;
 use crate::{
     history::{Hold, Side},
     login::Login,
-    support::{self, child::ChildProcess, history::shared_clock},
+    support::{child::ChildProcess, history::shared_clock, peers},
 };
 
-/// Debian's, in the order of who needs whom: Curator, ZooKeeper and its recipe, and what they stand on.
-const DEBIAN_JARS: [&str; 15] = [
-    "curator-recipes",
-    "curator-framework",
-    "curator-client",
-    "zookeeper",
-    "zookeeper-jute",
-    "zookeeper-recipes-lock",
-    "guava",
-    "failureaccess",
-    "slf4j-api",
-    "slf4j-simple",
-    "jackson-core",
-    "jackson-databind",
-    "jackson-annotations",
-    "netty-common",
-    "netty-handler",
-];
 /// How long a peer may say nothing. Those of other clients wait for a server that came back for as long as their session
 /// timeout, and everybody in the queue with them.
 const PATIENCE: Duration = Duration::from_secs(90);
-
-const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers");
-
-/// Small and quick to start.
-const JVM_OPTIONS: [&str; 8] = [
-    "-Xmx96m",
-    "-Xss512k",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-XX:-UsePerfData",
-    "-Xshare:auto",
-    // It would warn, where a peer speaks, of an archive of another Java.
-    "-Xlog:disable",
-    "-Djava.net.preferIPv4Stack=true",
-];
 
 /// Where a peer connects to.
 #[derive(Debug, Clone)]
@@ -68,9 +26,10 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// What a client that knows no namespaces connects to.
-    fn chroot(&self) -> String {
-        format!("{}/{}", self.servers, self.namespace)
+    /// Of a client that knows no namespaces.
+    fn arguments_below_chroot(&self) -> [String; 3] {
+        let [servers, namespace, session] = self.arguments();
+        [format!("{servers}/{namespace}"), String::new(), session]
     }
 
     fn arguments(&self) -> [String; 3] {
@@ -94,23 +53,17 @@ impl Peer {
     }
 
     pub(crate) fn curator(place: &Place, options: &[&str]) -> Peer {
-        let mut command = java(&curator_class_path(), &place.login.jvm_options(), "CuratorPeer");
-        command.args(place.arguments()).args(options);
-        Peer::foreign(Side::Java, command)
+        let options = options.iter().map(|option| (*option).to_owned());
+        let arguments: Vec<String> = place.arguments().into_iter().chain(options).collect();
+        Peer::foreign(Side::Java, peers::curator(&place.login.jvm_options(), &arguments))
     }
 
     pub(crate) fn write_lock(place: &Place) -> Peer {
-        let mut command = java(&debian_class_path(), &[], "WriteLockPeer");
-        command.args([place.chroot(), String::new(), place.session.as_millis().to_string()]);
-        Peer::foreign(Side::Java, command)
+        Peer::foreign(Side::Java, peers::write_lock(&place.arguments_below_chroot()))
     }
 
     pub(crate) fn kazoo(place: &Place) -> Peer {
-        let python = env::var_os("KAZOO_PYTHON").unwrap_or_else(|| "/usr/bin/python3".into());
-        let mut command = Command::new(python);
-        command.arg("-B").arg(Path::new(SOURCES).join("kazoo_peer.py"));
-        command.args([place.chroot(), String::new(), place.session.as_millis().to_string()]);
-        Peer::foreign(Side::Kazoo, command)
+        Peer::foreign(Side::Kazoo, peers::kazoo(&place.arguments_below_chroot()))
     }
 
     /// A candidate of this crate, or of Curator.
@@ -121,9 +74,8 @@ impl Peer {
             let child = ChildProcess::start_in(&place.login.environment(), "leader", &arguments);
             return Peer::begin(side, child);
         }
-        let mut command = java(&curator_class_path(), &place.login.jvm_options(), "LeaderPeer");
-        command.args([&servers, &namespace, &session, id]);
-        Peer::foreign(side, command)
+        let arguments = [servers, namespace, session, id.to_owned()];
+        Peer::foreign(side, peers::curators_leader(&place.login.jvm_options(), &arguments))
     }
 
     fn foreign(side: Side, command: Command) -> Peer {
@@ -256,127 +208,4 @@ impl Peer {
     pub(crate) fn resume(&self) {
         self.process.borrow().resume();
     }
-}
-
-fn java(class_path: &OsString, options: &[String], class: &str) -> Command {
-    let Compiled { jar, archive } = compiled();
-    let mut command = Command::new(tool("java"));
-    command.args(JVM_OPTIONS);
-    // Made for one class path.
-    if let Some(archive) = archive.as_ref().filter(|_| *class_path == curator_class_path()) {
-        command.arg(option_with("-XX:SharedArchiveFile=", archive));
-    }
-    command.args(options);
-    run_in(&mut command, jar, class_path, class);
-    command
-}
-
-fn run_in(command: &mut Command, jar: &Path, class_path: &OsString, class: &str) {
-    let mut class_path_with_peers = jar.to_owned().into_os_string();
-    class_path_with_peers.push(":");
-    class_path_with_peers.push(class_path);
-    // Both libraries log each lost connection as an error. Set to "warn" to see why a peer does what it does.
-    let level = env::var("PEER_LOG").unwrap_or_else(|_| "off".into());
-    command.arg(format!("-Dorg.slf4j.simpleLogger.defaultLogLevel={level}"));
-    command.arg("-cp").arg(class_path_with_peers).arg(class);
-    // `ci/test` sets it for the servers, and Java would speak of it.
-    command.env_remove("JDK_JAVA_OPTIONS");
-}
-
-fn option_with(option: &str, path: &Path) -> OsString {
-    let mut whole = OsString::from(option);
-    whole.push(path);
-    whole
-}
-
-struct Compiled {
-    jar: PathBuf,
-    /// Classes as Java keeps them in memory, with which a peer starts in half of the processor time; Java makes one only of jars.
-    archive: Option<PathBuf>,
-}
-
-/// Where the compiled peers are. One process at a time makes what has changed, so that none runs half of it.
-fn compiled() -> &'static Compiled {
-    static COMPILED: OnceLock<Compiled> = OnceLock::new();
-    COMPILED.get_or_init(|| {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("peers");
-        std::fs::create_dir_all(&directory).unwrap();
-        let lock = File::create(directory.join("lock")).unwrap();
-        lock.lock().unwrap();
-        let sources = [
-            (curator_class_path(), "CuratorPeer.java"),
-            (curator_class_path(), "LeaderPeer.java"),
-            (debian_class_path(), "WriteLockPeer.java"),
-        ];
-        let changed = sources.map(|(class_path, source)| compile(&directory, &class_path, source)).contains(&true);
-        let (jar, archive) = (directory.join("peers.jar"), directory.join("curator.jsa"));
-        if changed || !jar.exists() {
-            let mut command = Command::new(tool("jar"));
-            let classes = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name());
-            let classes = classes.filter(|name| name.as_encoded_bytes().ends_with(b".class"));
-            command.current_dir(&directory).args(["--create", "--file", "peers.jar"]).args(classes);
-            succeed(&mut command);
-            let _ = std::fs::remove_file(&archive);
-        }
-        if !archive.exists() {
-            archive_classes(&jar, &archive);
-        }
-        Compiled { jar, archive: Some(archive).filter(|archive| archive.exists()) }
-    })
-}
-
-/// Makes the archive from a peer that does what most of them do. Without it peers start more slowly, and that is all.
-fn archive_classes(jar: &Path, archive: &Path) {
-    let server = support::server();
-    let mut command = Command::new(tool("java"));
-    command.args(JVM_OPTIONS).arg(option_with("-XX:ArchiveClassesAtExit=", archive));
-    run_in(&mut command, jar, &curator_class_path(), "CuratorPeer");
-    command.args([server.connect_string(), support::namespace(), support::SESSION.as_millis().to_string()]);
-    let mut peer = ChildProcess::run(command, "").unwrap();
-    for kind in ["mutex", "write", "semaphore:1"] {
-        peer.tell(&format!("acquire {kind} /{kind} -1"));
-        peer.tell("release");
-    }
-    peer.tell("quit");
-    // It closes its output when it ends, which it does behind the archive.
-    peer.rest().for_each(drop);
-}
-
-/// Whether there was something to compile.
-fn compile(directory: &Path, class_path: &OsString, source: &str) -> bool {
-    let (done, modified) = (directory.join(source), |path: &Path| std::fs::metadata(path)?.modified());
-    let source = Path::new(SOURCES).join(source);
-    let is_for_this = std::fs::read(&done).is_ok_and(|of| of == class_path.as_encoded_bytes());
-    if is_for_this && modified(&done).is_ok_and(|done| done > modified(&source).unwrap()) {
-        return false;
-    }
-    let mut command = Command::new(tool("javac"));
-    command.args(["-nowarn", "-proc:none", "-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", "-d"]).arg(directory);
-    command.arg("-cp").arg(class_path).arg(source);
-    succeed(&mut command);
-    std::fs::write(done, class_path.as_encoded_bytes()).unwrap();
-    true
-}
-
-fn succeed(command: &mut Command) {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}; see `ci/setup --peers`"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {said}\n`ci/setup --peers` installs what is missing");
-}
-
-fn tool(name: &str) -> PathBuf {
-    match env::var_os("JAVA_HOME").map(|home| Path::new(&home).join("bin").join(name)) {
-        Some(path) if path.exists() => path,
-        _ => name.into(),
-    }
-}
-
-/// Debian's, unless `CURATOR_CLASSPATH` names another Curator with all that it needs.
-fn curator_class_path() -> OsString {
-    env::var_os("CURATOR_CLASSPATH").filter(|path| !path.is_empty()).unwrap_or_else(debian_class_path)
-}
-
-fn debian_class_path() -> OsString {
-    let jars = DEBIAN_JARS.map(|jar| Path::new("/usr/share/java").join(format!("{jar}.jar")));
-    env::join_paths(jars.iter().filter(|jar| jar.exists())).unwrap()
 }

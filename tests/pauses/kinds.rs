@@ -77,20 +77,25 @@ fn cached_read_write(client: &CuratorFramework, path: &str) -> InterProcessReadW
 }
 
 /// What a holder sees when it looks.
+#[allow(dead_code, reason = "each program uses a part of it")]
 pub struct Look {
     pub state: String,
     pub is_valid: bool,
     /// Of which grant.
     pub token: i64,
+    /// The earliest of all holds.
+    pub valid_until: Option<Instant>,
 }
 
 impl Look {
-    fn of<'a>(holds: impl IntoIterator<Item = &'a Hold>) -> Look {
-        let seen: Vec<_> = holds.into_iter().map(|hold| (hold.state(), hold.fencing_token().value())).collect();
+    pub fn of<'a>(holds: impl IntoIterator<Item = &'a Hold>) -> Look {
+        let look = |hold: &Hold| (hold.state(), hold.fencing_token().value(), hold.valid_until());
+        let seen: Vec<_> = holds.into_iter().map(look).collect();
         Look {
-            state: format!("{:?}", seen.iter().map(|(state, _)| state).collect::<Vec<_>>()),
-            is_valid: seen.iter().all(|(state, _)| *state == HoldState::Held),
+            state: format!("{:?}", seen.iter().map(|(state, ..)| state).collect::<Vec<_>>()),
+            is_valid: seen.iter().all(|(state, ..)| *state == HoldState::Held),
             token: seen[0].1,
+            valid_until: seen.iter().map(|(.., until)| *until).min(),
         }
     }
 }
@@ -161,7 +166,7 @@ fn await_ownership(lock: &WriteLock, told: &Receiver<()>) {
 fn look_at(lock: &WriteLock) -> Look {
     let (is_valid, token) = (lock.is_owner(), lock.fencing_token());
     let state = if is_valid { "[Held]" } else { "[no owner]" };
-    Look { state: state.into(), is_valid, token: token.map_or(0, FencingToken::value) }
+    Look { state: state.into(), is_valid, token: token.map_or(0, FencingToken::value), valid_until: None }
 }
 
 struct Listener {

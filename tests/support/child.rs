@@ -83,6 +83,11 @@ impl ChildProcess {
         self.lines.try_recv().ok()
     }
 
+    /// The next thing that it says within this time. `Err`: nothing, and whether it may still say something.
+    pub fn heard_within(&self, time: Duration) -> Result<String, bool> {
+        self.lines.recv_timeout(time).map_err(|error| error == mpsc::RecvTimeoutError::Timeout)
+    }
+
     /// What it says until it ends.
     pub fn rest(&self) -> impl Iterator<Item = String> + '_ {
         std::iter::from_fn(|| self.lines.recv_timeout(PATIENCE).ok())

@@ -8,6 +8,7 @@ pub mod history;
 pub mod lanes;
 pub mod logs;
 pub mod machine;
+pub mod peers;
 pub mod raw;
 pub mod relay;
 pub mod scope;

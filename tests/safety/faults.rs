@@ -1,0 +1,231 @@
+//! Carries out what was planned.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{
+    Acl, CuratorFramework, perms,
+    testing::{Direction, Fault, FaultProxy, InjectedFault, RequestMatch, TestingCluster, expire_session, op},
+};
+use nix::sys::signal::Signal;
+
+use crate::{
+    Group, Rule,
+    party::Party,
+    schedule::{FaultKind, Planned, Target},
+    support::{self, PATIENCE, history::shared_clock, password_of},
+};
+
+/// One that was done: from when to when, until all was as before.
+#[derive(Debug, Clone, Copy)]
+pub struct Done {
+    pub planned: Planned,
+    pub from: u64,
+    pub to: u64,
+}
+
+impl Done {
+    pub fn concerns(&self, group: &Group, parties: &[Arc<Party>]) -> bool {
+        match self.planned.target {
+            Target::Servers => true,
+            Target::Process(number) => parties[number].group.name == group.name,
+            Target::Touched => matches!(group.rule, Rule::Touched),
+        }
+    }
+}
+
+pub struct Saboteur<'a> {
+    pub parties: &'a [Arc<Party>],
+    pub cluster: &'a TestingCluster,
+    pub administrator: &'a CuratorFramework,
+    /// One fault of the servers at a time: a quorum stays.
+    servers: Mutex<()>,
+    /// And one of each process.
+    processes: Vec<Mutex<()>>,
+    done: Mutex<Vec<Done>>,
+}
+
+impl<'a> Saboteur<'a> {
+    pub fn new(
+        parties: &'a [Arc<Party>],
+        cluster: &'a TestingCluster,
+        administrator: &'a CuratorFramework,
+    ) -> Saboteur<'a> {
+        let processes = parties.iter().map(|_| Mutex::default()).collect();
+        Saboteur { parties, cluster, administrator, servers: Mutex::default(), processes, done: Mutex::default() }
+    }
+
+    /// Does each at its time, beside the others. Returns when all is as before.
+    pub fn carry_out(&self, plan: &[Planned]) -> Vec<Done> {
+        let begin = Instant::now();
+        thread::scope(|scope| {
+            for planned in plan {
+                thread::sleep((begin + planned.at).saturating_duration_since(Instant::now()));
+                scope.spawn(move || self.do_one(planned));
+            }
+        });
+        let mut done = std::mem::take(&mut *self.done.lock().unwrap());
+        done.sort_by_key(|done| done.from);
+        done
+    }
+
+    fn do_one(&self, planned: &Planned) {
+        let _alone = match planned.target {
+            // One that is still broken needs no other fault.
+            Target::Process(number) => self.processes[number].lock(),
+            Target::Servers | Target::Touched => self.servers.lock(),
+        };
+        let from = shared_clock();
+        match planned.target {
+            Target::Process(number) => self.harm_process(planned, &self.parties[number]),
+            Target::Servers => self.harm_servers(planned),
+            Target::Touched => self.get_in_the_way(planned),
+        }
+        self.done.lock().unwrap().push(Done { planned: *planned, from, to: shared_clock() });
+    }
+
+    fn harm_process(&self, planned: &Planned, party: &Party) {
+        let length = planned.length;
+        let each = |fault: &dyn Fn(&FaultProxy)| party.proxies.iter().for_each(fault);
+        let for_a_while = |fault: &dyn Fn(&FaultProxy)| {
+            each(fault);
+            thread::sleep(length);
+            each(&|proxy| proxy.pass().unwrap());
+        };
+        let lose_reply = |requests: &dyn Fn() -> RequestMatch| {
+            let lose = |proxy: &FaultProxy| proxy.inject(requests().times(1), Fault::CutInsteadOfReply);
+            let injected: Vec<_> = party.proxies.iter().map(lose).collect();
+            let end = Instant::now() + length;
+            while injected.iter().all(|fault| fault.hits() == 0) && Instant::now() < end {
+                thread::sleep(Duration::from_millis(5));
+            }
+            injected.iter().for_each(InjectedFault::release);
+        };
+        match planned.kind {
+            FaultKind::Pause => {
+                party.signal(Signal::SIGSTOP);
+                thread::sleep(length);
+                party.signal(Signal::SIGCONT);
+            }
+            FaultKind::Kill => party.signal(Signal::SIGKILL),
+            FaultKind::BlackHole => for_a_while(&|proxy| proxy.black_hole(Direction::Both)),
+            FaultKind::BlackHoleToServer => for_a_while(&|proxy| proxy.black_hole(Direction::ToServer)),
+            FaultKind::BlackHoleToClient => for_a_while(&|proxy| proxy.black_hole(Direction::ToClient)),
+            FaultKind::Refuse => for_a_while(&FaultProxy::refuse),
+            FaultKind::Delay => {
+                let delay = [10, 80, 300].map(Duration::from_millis)[planned.number];
+                for_a_while(&|proxy| proxy.delay(delay));
+            }
+            FaultKind::Cut => each(&|proxy| _ = proxy.cut()),
+            FaultKind::Reset => each(&|proxy| _ = proxy.reset()),
+            FaultKind::LostReplyToCreate => lose_reply(&RequestMatch::creates),
+            FaultKind::LostReplyToDelete => lose_reply(&|| RequestMatch::op(op::DELETE)),
+            FaultKind::LostReplyToMulti => lose_reply(&|| RequestMatch::op(op::MULTI)),
+            FaultKind::Expiry => {
+                let session = party.session();
+                // The session may have ended by itself, and the servers may be away.
+                let _ = expire_session(&self.cluster.connect_string(), session, &password_of(session));
+            }
+            other => panic!("{other:?} is no fault of a process"),
+        }
+    }
+
+    fn harm_servers(&self, planned: &Planned) {
+        let (servers, length) = (self.cluster.servers(), planned.length);
+        let leader = || self.cluster.wait_for_leader(PATIENCE).unwrap();
+        let one = &servers[planned.number];
+        let restart = |number: usize| {
+            servers[number].kill().unwrap();
+            thread::sleep(length);
+            servers[number].launch().unwrap();
+            servers[number].wait_until_serving(PATIENCE).unwrap();
+        };
+        match planned.kind {
+            FaultKind::PausedServer => {
+                one.pause().unwrap();
+                thread::sleep(length);
+                one.resume().unwrap();
+            }
+            FaultKind::KilledServer => restart(planned.number),
+            FaultKind::KilledLeader => restart(leader()),
+            FaultKind::RollingRestart => (0..servers.len()).for_each(restart),
+            FaultKind::CutOffServer | FaultKind::ServerCutOffOneWay | FaultKind::CutOffLeader => {
+                let number = if planned.kind == FaultKind::CutOffLeader { leader() } else { planned.number };
+                match planned.kind {
+                    FaultKind::ServerCutOffOneWay => {
+                        let way = if planned.length.subsec_micros().is_multiple_of(2) {
+                            Direction::ToServer
+                        } else {
+                            Direction::ToClient
+                        };
+                        self.cluster.sever_way(number, way).unwrap();
+                    }
+                    _ => self.cluster.isolate(number).unwrap(),
+                }
+                thread::sleep(length);
+                self.cluster.mend(number).unwrap();
+            }
+            FaultKind::Load => {
+                let ends = AtomicBool::new(false);
+                thread::scope(|scope| {
+                    for _ in 0..8 {
+                        scope.spawn(|| {
+                            while !ends.load(Relaxed) {
+                                std::hint::spin_loop();
+                            }
+                        });
+                    }
+                    thread::sleep(length);
+                    ends.store(true, Relaxed);
+                });
+            }
+            other => panic!("{other:?} is no fault of the servers"),
+        }
+        self.cluster.wait_until_serving(PATIENCE).unwrap();
+    }
+
+    /// What an administrator does to the locks that are there for it. The servers may be away: then nothing is done.
+    fn get_in_the_way(&self, planned: &Planned) {
+        let client = self.administrator;
+        for group in crate::GROUPS.iter().filter(|group| matches!(group.rule, Rule::Touched)) {
+            let path = format!("/{}", group.name);
+            match planned.kind {
+                FaultKind::DeletedZnode => {
+                    let mut names = client.get_children().for_path(&path).unwrap_or_default();
+                    names.sort_by_key(|name| name.rsplit('-').next().map(str::to_owned));
+                    if let Some(first) = names.first() {
+                        let _ = client.delete().for_path(&format!("{path}/{first}"));
+                    }
+                }
+                FaultKind::DeletedDirectory => {
+                    for name in names_below(client, &path) {
+                        let _ = client.delete().for_path(&format!("{path}/{name}"));
+                    }
+                    let _ = client.delete().for_path(&path);
+                }
+                FaultKind::Permits => {
+                    let acl = |perms| vec![Acl { perms, scheme: "world".into(), id: "anyone".into() }];
+                    let _ = client.set_acl().for_path(&path, acl(perms::READ | perms::ADMIN));
+                    thread::sleep(planned.length);
+                    support::eventually("the permits are back", || {
+                        match client.set_acl().for_path(&path, acl(perms::ALL)) {
+                            Ok(_) => true,
+                            Err(error) => error.is_no_node(),
+                        }
+                    });
+                }
+                other => panic!("{other:?} is nothing that an administrator does"),
+            }
+        }
+    }
+}
+
+fn names_below(client: &CuratorFramework, path: &str) -> Vec<String> {
+    client.get_children().for_path(path).unwrap_or_default()
+}

@@ -1,0 +1,166 @@
+//! What the processes said, and what has to be true of it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use crate::{Rule, SESSION};
+
+/// One unbroken time in which a holder believed its hold valid, on the clock that all processes share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim {
+    pub party: usize,
+    pub is_reader: bool,
+    pub token: i64,
+    pub from: u64,
+    pub to: u64,
+}
+
+/// One acquire, from its call to the return of its release.
+#[derive(Debug, Clone, Default)]
+pub struct Attempt {
+    pub invoked: u64,
+    /// Token, the return of the acquire and the call of the release; what a killed process had is not known.
+    pub held: Option<(i64, u64, u64)>,
+    /// Microseconds to `valid_until` at the call of the release; negative where nothing is said of it.
+    pub margin: Option<i64>,
+    pub done: Option<u64>,
+    /// Empty: it went well.
+    pub error: String,
+}
+
+/// Of one process, and of those that took its place.
+#[derive(Debug, Default)]
+pub struct History {
+    pub claims: Vec<Claim>,
+    pub attempts: Vec<Attempt>,
+    pub deaths: Vec<u64>,
+}
+
+impl History {
+    pub fn invoked(&mut self, at: u64) {
+        self.attempts.push(Attempt { invoked: at, ..Attempt::default() });
+    }
+
+    /// A claim is told while it lasts: the last time counts.
+    pub fn claimed(&mut self, claim: Claim) {
+        match self.claims.last_mut() {
+            Some(last) if (last.token, last.from) == (claim.token, claim.from) => last.to = claim.to,
+            _ => self.claims.push(claim),
+        }
+    }
+
+    pub fn released(&mut self, token: i64, returned: u64, at: u64, margin: i64) {
+        if let Some(attempt) = self.attempts.last_mut() {
+            (attempt.held, attempt.margin) = (Some((token, returned, at)), (margin >= 0).then_some(margin));
+        }
+    }
+
+    pub fn done(&mut self, at: u64, error: &str) {
+        if let Some(attempt) = self.attempts.last_mut() {
+            attempt.done = Some(at);
+            attempt.error = if error == "ok" { String::new() } else { error.to_owned() };
+        }
+    }
+
+    pub fn ended(&mut self, at: u64) {
+        self.deaths.push(at);
+    }
+
+    /// What a holder would claim that does not look, but believes until it releases.
+    pub fn until_release(&self, is_reader: bool, party: usize) -> Vec<Claim> {
+        let held = self.attempts.iter().filter_map(|attempt| attempt.held);
+        held.map(|(token, from, to)| Claim { party, is_reader, token, from, to }).collect()
+    }
+
+    /// What a holder would claim that believes a quarter of the session timeout longer than it may.
+    pub fn too_long(&self) -> Vec<Claim> {
+        let mut released = BTreeMap::new();
+        for (token, _, to) in self.attempts.iter().filter_map(|attempt| attempt.held) {
+            released.insert(token, to);
+        }
+        let longer = |claim: &Claim| {
+            let to = claim.to + (SESSION / 4).as_nanos() as u64;
+            Claim { to: released.get(&claim.token).map_or(to, |released| to.min(*released)).max(claim.to), ..*claim }
+        };
+        self.claims.iter().map(longer).collect()
+    }
+}
+
+/// Two claims that may not be at one time, or tokens in a wrong order.
+#[derive(Debug)]
+pub struct Violation {
+    pub what: String,
+    pub at: u64,
+}
+
+/// T1, T5, T6: no claim beside another that it excludes; T3: tokens grow.
+pub fn check(rule: Rule, mut claims: Vec<Claim>) -> Vec<Violation> {
+    claims.sort_by_key(|claim| (claim.from, claim.to));
+    let mut violations = Vec::new();
+    let mut open: Vec<Claim> = Vec::new();
+    let mut newest: Option<Claim> = None;
+    for claim in claims {
+        open.retain(|other| other.to >= claim.from);
+        let is_other = |other: &&Claim| (other.party, other.token) != (claim.party, claim.token);
+        let beside: Vec<&Claim> = open.iter().filter(is_other).collect();
+        let most = match rule {
+            Rule::AtMost(most) => most,
+            Rule::ReadWrite if claim.is_reader && beside.iter().all(|other| other.is_reader) => usize::MAX,
+            _ => 1,
+        };
+        if beside.len() >= most {
+            let common = beside.iter().map(|other| other.to.min(claim.to) - claim.from).max().unwrap_or_default();
+            let what = format!("{} beside {claim:?} for {:?}: {beside:?}", beside.len(), Duration::from_nanos(common));
+            violations.push(Violation { what, at: claim.from });
+        }
+        let grows = match rule {
+            Rule::One => true,
+            // A process hands a kept lock on, under one token.
+            Rule::Cached => newest.is_none_or(|newest| newest.party != claim.party || newest.token != claim.token),
+            Rule::AtMost(_) | Rule::ReadWrite | Rule::Touched | Rule::Foreign | Rule::Nothing => false,
+        };
+        if let Some(newest) = newest.filter(|newest| {
+            let is_same = (newest.party, newest.token) == (claim.party, claim.token);
+            grows && !is_same && newest.token >= claim.token
+        }) {
+            let what = format!("the token {} comes after {}: {newest:?} {claim:?}", claim.token, newest.token);
+            violations.push(Violation { what, at: claim.from });
+        }
+        newest = Some(claim);
+        open.push(claim);
+    }
+    violations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn violations(rule: Rule, claims: &[(usize, bool, i64, u64, u64)]) -> usize {
+        let claim = |&(party, is_reader, token, from, to): &_| Claim { party, is_reader, token, from, to };
+        check(rule, claims.iter().map(claim).collect()).len()
+    }
+
+    #[test]
+    fn what_excludes_each_other_is_found_beside_each_other() {
+        let (writer, reader) = (false, true);
+        assert_eq!(violations(Rule::One, &[(0, writer, 1, 1, 5), (1, writer, 2, 6, 9)]), 0);
+        assert_eq!(violations(Rule::One, &[(0, writer, 1, 1, 6), (1, writer, 2, 6, 9)]), 1);
+        assert_eq!(violations(Rule::One, &[(0, writer, 1, 1, 20), (0, writer, 2, 6, 9)]), 1, "also in one process");
+        assert_eq!(violations(Rule::One, &[(0, writer, 1, 1, 3), (0, writer, 1, 5, 9)]), 0, "in doubt in between");
+        assert_eq!(violations(Rule::AtMost(2), &[(0, writer, 1, 1, 9), (1, writer, 2, 2, 9)]), 0);
+        let three = [(0, writer, 1, 1, 9), (1, writer, 2, 2, 9), (2, writer, 3, 3, 9)];
+        assert_eq!(violations(Rule::AtMost(2), &three), 1);
+        assert_eq!(violations(Rule::ReadWrite, &[(0, reader, 1, 1, 9), (1, reader, 2, 2, 9)]), 0);
+        assert_eq!(violations(Rule::ReadWrite, &[(0, reader, 1, 1, 9), (1, writer, 2, 2, 9)]), 1);
+        assert_eq!(violations(Rule::ReadWrite, &[(0, writer, 1, 1, 9), (1, reader, 2, 2, 9)]), 1);
+    }
+
+    #[test]
+    fn tokens_that_do_not_grow_are_found() {
+        let writer = false;
+        assert_eq!(violations(Rule::One, &[(0, writer, 2, 1, 2), (1, writer, 1, 3, 4)]), 1);
+        assert_eq!(violations(Rule::One, &[(0, writer, 2, 1, 2), (1, writer, 2, 3, 4)]), 1);
+        assert_eq!(violations(Rule::Cached, &[(0, writer, 2, 1, 2), (0, writer, 2, 3, 4)]), 0);
+        assert_eq!(violations(Rule::Cached, &[(0, writer, 2, 1, 2), (1, writer, 2, 3, 4)]), 1);
+    }
+}

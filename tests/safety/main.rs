@@ -1,0 +1,232 @@
+//! Processes of every kind of lock under faults of every kind, on three servers: whether anybody believes that it holds
+//! what another one believes it holds, whether all goes on when all is well again, and what those would have done who do
+//! not look.
+//!
+//! `ci/safety [MINUTES] [SEED]` runs it for as long as one wants, and says where its report lies.
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod faults;
+mod history;
+#[path = "../pauses/kinds.rs"]
+mod kinds;
+mod party;
+mod prober;
+mod report;
+mod schedule;
+
+use std::{
+    env,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{CuratorFramework, testing::TestingCluster};
+use faults::{Done, Saboteur};
+use history::Claim;
+use party::Party;
+use report::Findings;
+use support::{PATIENCE, builder_at, connect, eventually, history::shared_clock};
+
+const SESSION: Duration = Duration::from_secs(2);
+const NAMESPACE: &str = "safety";
+const TICK: Duration = Duration::from_millis(200);
+
+/// What has to be true of the claims of a group.
+#[derive(Debug, Clone, Copy)]
+pub enum Rule {
+    /// One at a time, and each has a larger token.
+    One,
+    /// One at a time. Where a process hands the lock on, its token stays.
+    Cached,
+    AtMost(usize),
+    /// Readers beside each other, and nobody beside a writer.
+    ReadWrite,
+    /// An administrator deletes its znodes: nobody can promise anything but that it goes on.
+    Touched,
+    /// Other clients, as they are: what happens to them is told, and nobody is blamed.
+    Foreign,
+    /// A control: there is no lock.
+    Nothing,
+}
+
+impl Rule {
+    /// Whether this crate promises it.
+    pub fn is_promised(self) -> bool {
+        !matches!(self, Rule::Touched | Rule::Foreign | Rule::Nothing)
+    }
+}
+
+/// Those that want one lock: each a kind, and a side of it.
+#[derive(Debug)]
+pub struct Group {
+    pub name: &'static str,
+    pub rule: Rule,
+    pub parties: &'static [(&'static str, &'static str)],
+}
+
+const V: &str = "victim";
+const R: &str = "rival";
+
+pub static GROUPS: [Group; 14] = [
+    Group { name: "mutex", rule: Rule::One, parties: &[("mutex", V), ("mutex", V), ("mutex", V)] },
+    Group { name: "cached", rule: Rule::Cached, parties: &[("cached_mutex", V), ("cached_mutex", V), ("mutex", V)] },
+    Group {
+        name: "readwrite",
+        rule: Rule::ReadWrite,
+        parties: &[("read", V), ("read", R), ("cached_read", V), ("cached_write", V), ("cached_write", R)],
+    },
+    Group { name: "semaphoremutex", rule: Rule::One, parties: &[("semaphore_mutex", V), ("semaphore_mutex", V)] },
+    Group { name: "leases", rule: Rule::AtMost(2), parties: &[("two_leases", V); 4] },
+    Group { name: "unfair", rule: Rule::One, parties: &[("unfair", V); 3] },
+    Group { name: "multi", rule: Rule::Cached, parties: &[("multi", V), ("multi", V), ("cached_multi", V)] },
+    Group { name: "writelock", rule: Rule::One, parties: &[("zk_write_lock", V); 2] },
+    Group { name: "leader", rule: Rule::One, parties: &[("leader", V); 3] },
+    Group { name: "fenced", rule: Rule::One, parties: &[("fenced", V); 2] },
+    Group { name: "touched", rule: Rule::Touched, parties: &[("mutex", V); 2] },
+    Group { name: "curator", rule: Rule::Foreign, parties: &[("curator", V); 2] },
+    Group { name: "kazoo", rule: Rule::Foreign, parties: &[("kazoo", V); 2] },
+    Group { name: "none", rule: Rule::Nothing, parties: &[("none", V); 2] },
+];
+
+/// What a child process runs; by itself it does nothing.
+#[test]
+fn child_process() {
+    if let Some((_, arguments)) = support::child::role() {
+        prober::run(&arguments);
+    }
+}
+
+mod slow {
+    use super::*;
+
+    #[test]
+    fn nobody_believes_beside_another_whatever_goes_wrong_and_all_go_on_when_it_is_well_again() {
+        let number = |name: &str, default: u64| env::var(name).map_or(default, |value| value.parse().unwrap());
+        let (length, seed) = (Duration::from_secs(number("SAFETY_SECONDS", 20)), number("SAFETY_SEED", 1));
+        let findings = run(length, seed);
+        report::write(&findings);
+        println!("{}", report::table(&findings));
+        let mut wrong: Vec<String> = Vec::new();
+        for (group, violations) in GROUPS.iter().zip(&findings.violations) {
+            let is_control = matches!(group.rule, Rule::Nothing);
+            if (is_control || group.rule.is_promised()) && is_control == violations.is_empty() {
+                let first = violations.first().map_or("a control in which nothing is found", |first| &first.what);
+                wrong.push(format!("{}: {} violations: {first}", group.name, violations.len()));
+            }
+        }
+        wrong.extend(findings.left.iter().cloned());
+        assert!(wrong.is_empty(), "seed {seed}: {}", wrong.join("\n"));
+    }
+}
+
+fn run(length: Duration, seed: u64) -> Findings {
+    let cluster = TestingCluster::builder(3).tick_time(TICK).severable(true).start().unwrap();
+    cluster.wait_until_serving(PATIENCE).unwrap();
+    let administrator = connect(builder_at(&cluster.connect_string(), NAMESPACE));
+    // kazoo makes no chroot.
+    administrator.create().creating_parents_if_needed().for_path("/begin").unwrap();
+    let kinds = GROUPS.iter().flat_map(|group| group.parties.iter().map(move |party| (group, *party)));
+    let started = kinds
+        .enumerate()
+        .map(|(number, (group, kind))| Party::start(number, group, kind, cluster.servers(), seed ^ number as u64));
+    let (parties, threads): (Vec<Arc<Party>>, Vec<_>) = started.unzip();
+    let has_granted = |party: &Arc<Party>| !party.history.lock().unwrap().claims.is_empty();
+    eventually("each has had its lock", || parties.iter().all(has_granted));
+    let (begin, began) = (shared_clock(), Instant::now());
+    let plan = schedule::plan(seed, length, parties.len());
+    let done = Saboteur::new(&parties, &cluster, &administrator).carry_out(&plan);
+    // What is healed last has to go on, too.
+    thread::sleep(2 * SESSION);
+    let (end, took) = (shared_clock(), began.elapsed());
+    parties.iter().for_each(|party| party.quit());
+    let mut left = Vec::new();
+    let deadline = Instant::now() + PATIENCE;
+    for (party, thread) in parties.iter().zip(threads) {
+        while !thread.is_finished() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(10));
+        }
+        if thread.is_finished() {
+            thread.join().unwrap();
+        } else {
+            left.push(stuck(party, &administrator, begin));
+        }
+    }
+    if left.is_empty() {
+        let ephemerals = || cluster.servers().iter().map(|server| server.ephemeral_count().unwrap()).max();
+        eventually("no znode of a session is left", || ephemerals() == Some(0));
+    }
+    let violations = GROUPS.iter().map(|group| history::check(group.rule, claims_of(group, &parties, careful)));
+    let (violations, controls) = (violations.collect(), [careless, late].map(|how| control(&parties, how)));
+    let resumed = resumed(&parties, &done, begin, end);
+    Findings { seed, took, begin, parties, done, violations, controls, resumed, left }
+}
+
+/// A process that did not end, and what stands in its lock's directory.
+fn stuck(party: &Party, administrator: &CuratorFramework, begin: u64) -> String {
+    let history = party.history.lock().unwrap();
+    let since = |at: u64| Duration::from_nanos(at.saturating_sub(begin));
+    let last = history.attempts.last().map(|attempt| (since(attempt.invoked), attempt.done.map(since)));
+    let path = format!("/{}", party.group.name);
+    let names = administrator.get_children().for_path(&path).unwrap_or_default();
+    let owner = |name: String| {
+        let stat = administrator.check_exists().for_path(&format!("{path}/{name}")).ok().flatten();
+        format!("{name} of {:#x}", stat.map_or(0, |stat| stat.ephemeral_owner))
+    };
+    let names: Vec<String> = names.into_iter().map(owner).collect();
+    let (name, session, claim) = (party.name(), party.session(), history.claims.last().map(|claim| since(claim.to)));
+    format!(
+        "{name} of {path}, session {session:#x}, waits for ever; its last acquire {last:?}, claim {claim:?}; {names:?}"
+    )
+}
+
+type How = fn(&Party) -> Vec<Claim>;
+
+fn careful(party: &Party) -> Vec<Claim> {
+    party.history.lock().unwrap().claims.clone()
+}
+
+fn careless(party: &Party) -> Vec<Claim> {
+    party.history.lock().unwrap().until_release(party.is_reader(), party.number)
+}
+
+fn late(party: &Party) -> Vec<Claim> {
+    party.history.lock().unwrap().too_long()
+}
+
+fn claims_of(group: &Group, parties: &[Arc<Party>], how: How) -> Vec<Claim> {
+    parties.iter().filter(|party| party.group.name == group.name).flat_map(|party| how(party)).collect()
+}
+
+/// How many violations there would have been of all locks together.
+fn control(parties: &[Arc<Party>], how: How) -> usize {
+    let is_lock = |group: &&Group| group.rule.is_promised();
+    let of = |group: &Group| history::check(group.rule, claims_of(group, parties, how)).len();
+    GROUPS.iter().filter(is_lock).map(of).sum()
+}
+
+/// How long it took from the end of the faults to the first grant of each lock, where none came soon after.
+fn resumed(parties: &[Arc<Party>], done: &[Done], begin: u64, end: u64) -> Vec<(&'static str, Duration)> {
+    let enough = (SESSION + Duration::from_secs(1)).as_nanos() as u64;
+    let mut times = Vec::new();
+    for group in GROUPS.iter().filter(|group| !matches!(group.rule, Rule::Foreign | Rule::Nothing)) {
+        let mut grants: Vec<u64> = claims_of(group, parties, careful).iter().map(|claim| claim.from).collect();
+        grants.sort_unstable();
+        let mut faults: Vec<(u64, u64)> =
+            done.iter().filter(|fault| fault.concerns(group, parties)).map(|fault| (fault.from, fault.to)).collect();
+        faults.sort_unstable();
+        let mut healed = begin;
+        for (from, to) in faults.into_iter().chain([(end, end)]) {
+            if healed > begin && from > healed + enough {
+                let first = grants.get(grants.partition_point(|grant| *grant < healed)).map_or(end, |grant| *grant);
+                times.push((group.name, Duration::from_nanos(first - healed)));
+            }
+            healed = healed.max(to);
+        }
+    }
+    times.sort_by_key(|(_, time)| *time);
+    times
+}

@@ -1,0 +1,177 @@
+//! The processes, as the director sees them: started again whenever they end, behind proxies, and heard.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering::SeqCst},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use curator_locks::testing::{FaultProxy, TestingServer};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use crate::{
+    Group, NAMESPACE, SESSION,
+    history::{Claim, History},
+    support::{child::ChildProcess, history::shared_clock, peers},
+};
+
+/// How often the thread of a process looks whether it is to end.
+const POLL: Duration = Duration::from_millis(50);
+
+/// How long another client does nothing after a few locks.
+const PAUSE: Duration = Duration::from_millis(30);
+
+pub struct Party {
+    pub number: usize,
+    pub group: &'static Group,
+    kind: &'static str,
+    side: &'static str,
+    seed: u64,
+    /// One for each server.
+    pub proxies: Vec<FaultProxy>,
+    /// 0 while it is not there.
+    pid: AtomicI32,
+    session: AtomicI64,
+    quits: AtomicBool,
+    pub history: Mutex<History>,
+}
+
+impl Party {
+    pub fn start(
+        number: usize,
+        group: &'static Group,
+        (kind, side): (&'static str, &'static str),
+        servers: &[TestingServer],
+        seed: u64,
+    ) -> (Arc<Party>, JoinHandle<()>) {
+        let proxies = servers.iter().map(|server| FaultProxy::start(("127.0.0.1", server.port())).unwrap()).collect();
+        let (pid, session, quits, history) = Default::default();
+        let party = Arc::new(Party { number, group, kind, side, seed, proxies, pid, session, quits, history });
+        let runs = party.clone();
+        (party, thread::spawn(move || runs.run()))
+    }
+
+    pub fn is_reader(&self) -> bool {
+        matches!((self.kind, self.side), ("read" | "cached_read", "victim") | ("cached_write", "rival"))
+    }
+
+    /// What its lines in a picture are called.
+    pub fn name(&self) -> String {
+        let mode = if self.is_reader() { " reader" } else { "" };
+        format!("{} {}{mode}", self.kind, self.number)
+    }
+
+    /// Starts the process again until it is to quit, and it has said goodbye.
+    fn run(&self) {
+        for life in 0_u64.. {
+            let servers: Vec<String> = self.proxies.iter().map(FaultProxy::connect_string).collect();
+            let mut child = self.begin(servers.join(","), self.seed ^ life << 32);
+            self.pid.store(child.pid().as_raw(), SeqCst);
+            if self.hear(&mut child) {
+                return;
+            }
+            self.pid.store(0, SeqCst);
+            self.history.lock().unwrap().ended(shared_clock());
+            if self.quits.load(SeqCst) {
+                return;
+            }
+        }
+    }
+
+    fn begin(&self, servers: String, seed: u64) -> ChildProcess {
+        let session = SESSION.as_millis().to_string();
+        let command = match self.kind {
+            "curator" => peers::curator(&[], &[servers, NAMESPACE.to_owned(), session]),
+            "kazoo" => peers::kazoo(&[format!("{servers}/{NAMESPACE}"), String::new(), session]),
+            kind => {
+                return ChildProcess::start("prober", &[kind, self.side, &servers, &self.path(), &seed.to_string()]);
+            }
+        };
+        ChildProcess::run(command, "").unwrap()
+    }
+
+    fn is_foreign(&self) -> bool {
+        matches!(self.kind, "curator" | "kazoo")
+    }
+
+    fn path(&self) -> String {
+        format!("/{}", self.group.name)
+    }
+
+    /// Notes all that it says. Returns whether it has said goodbye.
+    fn hear(&self, child: &mut ChildProcess) -> bool {
+        let mut was_told = false;
+        loop {
+            if self.quits.load(SeqCst) && !was_told {
+                child.tell(if self.is_foreign() { "stop" } else { "quit" });
+                was_told = true;
+            }
+            let said = match child.heard_within(POLL) {
+                Ok(said) => said,
+                Err(true) => continue,
+                Err(false) => return false,
+            };
+            let words: Vec<&str> = said.split(' ').collect();
+            if self.is_foreign() && matches!(words[0], "ready" | "done" | "error") {
+                // A few at a time, or the processors would have nothing else to do.
+                thread::sleep(PAUSE);
+                child.tell(&match self.quits.load(SeqCst) {
+                    true => "quit".to_owned(),
+                    false => format!("hammer mutex {} 3", self.path()),
+                });
+            }
+            let number = |index: usize| words[index].parse::<i64>().unwrap();
+            let mut history = self.history.lock().unwrap();
+            match words[0] {
+                "ready" => self.session.store(number(1), SeqCst),
+                // Of a client that is told of a loss, and not until when its session lasts.
+                "hold" => {
+                    let (from, to, token, valid_until) =
+                        (number(2) as u64, number(3) as u64, number(5), number(8) as u64);
+                    history.invoked(from);
+                    let claim = Claim { party: self.number, is_reader: false, token, from, to: to.min(valid_until) };
+                    history.claimed(claim);
+                    history.released(token, from, to, -1);
+                    history.done(to, "ok");
+                }
+                "error" => {
+                    history.invoked(shared_clock());
+                    history.done(shared_clock(), &said);
+                }
+                "session" => self.session.store(number(1), SeqCst),
+                "invoke" => history.invoked(number(1) as u64),
+                "claim" => {
+                    let (token, from, to) = (number(1), number(2) as u64, number(3) as u64);
+                    history.claimed(Claim { party: self.number, is_reader: self.is_reader(), token, from, to });
+                }
+                "done" if self.is_foreign() => {}
+                "release" => history.released(number(1), number(2) as u64, number(3) as u64, number(4)),
+                "done" => history.done(number(1) as u64, said.splitn(3, ' ').nth(2).unwrap_or_default()),
+                "bye" => return true,
+                _ => panic!("{said}"),
+            }
+        }
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = self.pid.load(SeqCst);
+        if pid != 0 {
+            // It may have ended by itself: a fence does that.
+            let _ = kill(Pid::from_raw(pid), signal);
+        }
+    }
+
+    pub fn session(&self) -> i64 {
+        self.session.load(SeqCst)
+    }
+
+    pub fn quit(&self) {
+        self.quits.store(true, SeqCst);
+    }
+}

@@ -1,0 +1,180 @@
+//! One of the processes: it takes its lock again and again, and says when it believed that it holds it.
+
+use std::{
+    io::BufRead,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use curator_locks::{
+    AcquireOptions, CuratorFramework, Error, HoldState, InterProcessMutex, InterProcessSemaphoreV2, LeaderLatch,
+    Leadership, Result, RetryForever,
+};
+
+use crate::{
+    NAMESPACE, SESSION,
+    kinds::{Kind, Lock, Look},
+    support::{PATIENCE, builder_at, child::say, history::shared_clock},
+};
+
+/// How often a holder looks, and how often it says what it has seen.
+const POLL: Duration = Duration::from_millis(2);
+const TELLS: Duration = Duration::from_millis(20);
+
+/// A fenced holder's process is ended so long before its session may be.
+const MARGIN: Duration = Duration::from_millis(200);
+
+pub struct Prober {
+    random: fastrand::Rng,
+    quits: Arc<AtomicBool>,
+}
+
+impl Prober {
+    /// Right after an acquire has returned.
+    pub fn returned(_: impl Fn() -> Look) {}
+
+    /// Holds the lock for a moment, now and then for a long one. Says from when to when the hold was believed valid.
+    pub fn watch(&mut self, look: impl Fn() -> Look) {
+        let length = Duration::from_micros(match self.random.u8(..40) {
+            0 => self.random.u64(300_000..3_000_000),
+            _ => self.random.u64(500..15_000),
+        });
+        let returned = shared_clock();
+        let mut belief: Option<(i64, u64, u64)> = None;
+        let (mut told, mut last) = (0, None);
+        loop {
+            // The clock comes first: a hold that is valid later was valid then, whatever pause lies in between.
+            let (at, seen) = (shared_clock(), look());
+            let is_same = belief.is_some_and(|(token, ..)| seen.is_valid && token == seen.token);
+            if let (Some((token, from, to)), false) = (belief, is_same) {
+                say(&format!("claim {token} {from} {to}"));
+                belief = None;
+            }
+            if seen.is_valid {
+                let (token, from, _) = belief.unwrap_or((seen.token, at, at));
+                belief = Some((token, from, at));
+                if Duration::from_nanos(at.saturating_sub(told)) >= TELLS {
+                    say(&format!("claim {token} {from} {at}"));
+                    told = at;
+                }
+            }
+            let over = at.saturating_sub(returned) >= length.as_nanos() as u64 || self.quits.load(Relaxed);
+            last = Some((at, seen.token, seen.valid_until)).or(last);
+            if over {
+                break;
+            }
+            thread::sleep(POLL.min(length));
+        }
+        if let Some((token, from, to)) = belief {
+            say(&format!("claim {token} {from} {to}"));
+        }
+        let Some((at, token, valid_until)) = last else { return };
+        let margin = valid_until.map_or(-1, |until| until.saturating_duration_since(Instant::now()).as_micros() as i64);
+        say(&format!("release {token} {returned} {at} {margin}"));
+    }
+}
+
+pub fn run(arguments: &[String]) {
+    let [kind, side, address, path, seed] = arguments else { panic!("{arguments:?}") };
+    let client = builder_at(address, NAMESPACE)
+        .session_timeout(SESSION)
+        .retry_policy(RetryForever::new(Duration::from_millis(20)))
+        .build()
+        .unwrap();
+    client.start().unwrap();
+    let lock: Box<dyn Lock> = match kind.as_str() {
+        "none" => Box::new(Nothing),
+        "fenced" => Box::new(Fenced(InterProcessMutex::new(&client, path).unwrap())),
+        "leader" => Box::new(Leader { client: client.clone(), path: path.clone() }),
+        "two_leases" => Box::new(InterProcessSemaphoreV2::new(&client, path, 2).unwrap()),
+        kind => {
+            let kind = Kind::named(kind);
+            if side == "victim" { (kind.victim)(&client, path) } else { (kind.rival)(&client, path) }
+        }
+    };
+    let mut prober = Prober { random: fastrand::Rng::with_seed(seed.parse().unwrap()), quits: until_told_to_quit() };
+    while !prober.quits.load(Relaxed) {
+        say(&format!("session {}", client.session_id()));
+        say(&format!("invoke {}", shared_clock()));
+        match lock.hold(&mut prober) {
+            Ok(()) => say(&format!("done {} ok", shared_clock())),
+            Err(error) => say(&format!("done {} {error}", shared_clock())),
+        }
+        thread::sleep(Duration::from_micros(prober.random.u64(..10_000)));
+    }
+    drop(lock);
+    client.close();
+    say("bye");
+}
+
+/// At the end of its input, the process ends.
+fn until_told_to_quit() -> Arc<AtomicBool> {
+    let quits = Arc::<AtomicBool>::default();
+    let told = quits.clone();
+    thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(std::result::Result::ok) {
+            told.store(line == "quit", Relaxed);
+        }
+        std::process::exit(0);
+    });
+    quits
+}
+
+/// A control: whoever wants it has it.
+struct Nothing;
+
+impl Lock for Nothing {
+    fn hold(&self, prober: &mut Prober) -> Result<()> {
+        let token = shared_clock() as i64;
+        prober.watch(|| Look { state: String::new(), is_valid: true, token, valid_until: None });
+        Ok(())
+    }
+}
+
+/// A mutex whose holder's process is ended in time.
+struct Fenced(InterProcessMutex);
+
+impl Lock for Fenced {
+    fn hold(&self, prober: &mut Prober) -> Result<()> {
+        let Some(held) = self.0.lock_with(&AcquireOptions::new().self_fence(MARGIN))? else { return Ok(()) };
+        prober.watch(|| Look::of([&*held]));
+        held.release()
+    }
+}
+
+/// A candidate, anew for each term.
+struct Leader {
+    client: CuratorFramework,
+    path: String,
+}
+
+impl Lock for Leader {
+    fn hold(&self, prober: &mut Prober) -> Result<()> {
+        let latch = LeaderLatch::new(&self.client, &self.path)?;
+        latch.start()?;
+        let deadline = Instant::now() + PATIENCE;
+        while !latch.await_leadership_timeout(Duration::from_millis(200))? {
+            if prober.quits.load(Relaxed) {
+                return latch.close();
+            }
+            if Instant::now() > deadline {
+                latch.close()?;
+                return Err(Error::StillTaken { path: self.path.clone(), ahead: None });
+            }
+        }
+        let term: OnceLock<Leadership> = OnceLock::new();
+        prober.watch(|| match latch.leadership() {
+            Some(leadership) => {
+                let hold = term.get_or_init(|| leadership).hold();
+                let is_valid = latch.has_leadership() && hold.state() == HoldState::Held;
+                Look { is_valid, ..Look::of([hold]) }
+            }
+            None => Look { state: "[no leader]".into(), is_valid: false, token: 0, valid_until: None },
+        });
+        latch.close()
+    }
+}

@@ -1,0 +1,318 @@
+//! The report: a table in Markdown, a page with pictures, and the history for checkers of others, in `target/safety`.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use crate::{
+    GROUPS, Rule, SESSION,
+    faults::Done,
+    history::{Claim, Violation},
+    party::Party,
+    schedule::{FaultKind, Target},
+};
+
+pub struct Findings {
+    pub seed: u64,
+    pub took: Duration,
+    pub begin: u64,
+    pub parties: Vec<Arc<Party>>,
+    pub done: Vec<Done>,
+    /// Of each group.
+    pub violations: Vec<Vec<Violation>>,
+    /// Of those who believe until they release, and of those who believe a quarter of the session timeout too long.
+    pub controls: [usize; 2],
+    /// The time from the end of all faults of a lock to its next grant, the shortest first.
+    pub resumed: Vec<(&'static str, Duration)>,
+    /// What did not end.
+    pub left: Vec<String>,
+}
+
+impl Findings {
+    fn parties_of(&self, group: &str) -> impl Iterator<Item = &Arc<Party>> {
+        self.parties.iter().filter(move |party| party.group.name == group)
+    }
+
+    fn faults(&self) -> BTreeMap<FaultKind, usize> {
+        let mut faults = BTreeMap::new();
+        self.done.iter().for_each(|done| *faults.entry(done.planned.kind).or_default() += 1);
+        faults
+    }
+
+    /// What was left of the certain time at each release, as hundredths of the session timeout, the least first.
+    fn margins(&self) -> Vec<(i64, &'static str)> {
+        let mut margins = Vec::new();
+        for party in &self.parties {
+            let history = party.history.lock().unwrap();
+            let of_party = history.attempts.iter().filter_map(|attempt| attempt.margin);
+            margins.extend(of_party.map(|margin| (margin * 100 / SESSION.as_micros() as i64, party.group.name)));
+        }
+        margins.sort_unstable();
+        margins
+    }
+
+    fn resumed_at(&self, share: f64) -> Duration {
+        let index = ((self.resumed.len() as f64 * share) as usize).min(self.resumed.len().saturating_sub(1));
+        self.resumed.get(index).map_or(Duration::ZERO, |(_, time)| *time)
+    }
+}
+
+/// A grant is an acquire that has returned.
+fn grants(party: &Party) -> usize {
+    let history = party.history.lock().unwrap();
+    let mut tokens: Vec<u64> = history.claims.iter().map(|claim| claim.from).collect();
+    tokens.dedup();
+    tokens.len().max(history.attempts.iter().filter(|attempt| attempt.held.is_some()).count())
+}
+
+pub fn table(findings: &Findings) -> String {
+    let mut text = String::new();
+    let all: usize = findings.parties.iter().map(|party| grants(party)).sum();
+    let kinds = findings.faults();
+    let locks = || GROUPS.iter().zip(&findings.violations).filter(|(group, _)| group.rule.is_promised());
+    let violations: usize = locks().map(|(_, violations)| violations.len()).sum();
+    writeln!(
+        text,
+        "Seed {}: {:.0?}, {} processes, {all} grants, {} faults of {} kinds, **{violations} violations**.\n",
+        findings.seed,
+        findings.took,
+        findings.parties.len(),
+        findings.done.len(),
+        kinds.len()
+    )
+    .unwrap();
+    writeln!(text, "| lock | processes | grants | failed | processes that ended | violations |").unwrap();
+    writeln!(text, "| --- | ---: | ---: | ---: | ---: | ---: |").unwrap();
+    for (group, violations) in GROUPS.iter().zip(&findings.violations) {
+        let (mut failed, mut deaths) = (0, 0);
+        for party in findings.parties_of(group.name) {
+            let history = party.history.lock().unwrap();
+            failed += history.attempts.iter().filter(|attempt| !attempt.error.is_empty()).count();
+            deaths += history.deaths.len();
+        }
+        let of_group: usize = findings.parties_of(group.name).map(|party| grants(party)).sum();
+        let (name, size) = (group.name, group.parties.len());
+        let note = match group.rule {
+            Rule::Nothing => " (no lock at all: a control)",
+            Rule::Foreign => " (another client, as it is)",
+            Rule::Touched => " (its znodes are deleted by hand: nothing is promised)",
+            _ => "",
+        };
+        writeln!(text, "| {name}{note} | {size} | {of_group} | {failed} | {deaths} | {} |", violations.len()).unwrap();
+    }
+    let [careless, late] = findings.controls;
+    writeln!(
+        text,
+        "\nHad they not looked but believed until their release: {careless} violations. Had they believed a quarter of the \
+         session timeout ({SESSION:?}) longer: {late}."
+    )
+    .unwrap();
+    let margins = findings.margins();
+    let margin = |share: f64| margins.get((margins.len() as f64 * share) as usize).map_or(0, |(margin, _)| *margin);
+    writeln!(
+        text,
+        "\nLeft of the certain time at a release, in hundredths of the session timeout: {} at least, {} at the first \
+         hundredth, {} at the median, of {} holds.",
+        margin(0.0),
+        margin(0.01),
+        margin(0.5),
+        margins.len()
+    )
+    .unwrap();
+    writeln!(
+        text,
+        "\nFrom the end of a lock's faults to its next grant, {} times: {:.1?} at the median, {:.1?} at the 99th \
+         percentile, {:.1?} at most.\n",
+        findings.resumed.len(),
+        findings.resumed_at(0.5),
+        findings.resumed_at(0.99),
+        findings.resumed_at(1.0)
+    )
+    .unwrap();
+    writeln!(text, "| fault | times |\n| --- | ---: |").unwrap();
+    for (kind, times) in kinds {
+        writeln!(text, "| {} | {times} |", words(kind)).unwrap();
+    }
+    for (group, violations) in locks() {
+        for violation in violations.iter().take(3) {
+            let at = Duration::from_nanos(violation.at - findings.begin);
+            writeln!(text, "\n{}, {at:.1?} after the begin: {}", group.name, violation.what).unwrap();
+        }
+    }
+    text
+}
+
+/// `KilledLeader` as "killed leader".
+fn words(kind: FaultKind) -> String {
+    let mut words = String::new();
+    for letter in format!("{kind:?}").chars() {
+        if letter.is_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.push(letter.to_ascii_lowercase());
+    }
+    words
+}
+
+fn directory() -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("safety");
+    fs::create_dir_all(&directory).unwrap();
+    directory
+}
+
+pub fn write(findings: &Findings) {
+    let directory = directory();
+    fs::write(directory.join("report.md"), table(findings)).unwrap();
+    fs::write(directory.join("report.html"), page(findings)).unwrap();
+    for group in &GROUPS {
+        fs::write(directory.join(format!("{}.edn", group.name)), history_of(findings, group.name)).unwrap();
+    }
+    println!("the report: {}", directory.join("report.html").display());
+}
+
+/// The operations of one lock as Knossos and Porcupine read them: an acquire and a release of each hold.
+fn history_of(findings: &Findings, group: &str) -> String {
+    let mut lines: Vec<(u64, String)> = Vec::new();
+    for party in findings.parties_of(group) {
+        let history = party.history.lock().unwrap();
+        let mut add = |time: u64, kind: &str, op: &str, value: i64| {
+            let (process, since) = (party.number, time.saturating_sub(findings.begin));
+            lines.push((time, format!("{{:process {process} :type :{kind} :f :{op} :value {value} :time {since}}}")));
+        };
+        for attempt in &history.attempts {
+            add(attempt.invoked, "invoke", "acquire", -1);
+            match (attempt.held, attempt.done) {
+                (Some((token, returned, released)), done) => {
+                    add(returned, "ok", "acquire", token);
+                    add(released, "invoke", "release", token);
+                    let kind = if attempt.error.is_empty() { "ok" } else { "info" };
+                    done.into_iter().for_each(|done| add(done, kind, "release", token));
+                }
+                (None, Some(done)) => add(done, "fail", "acquire", -1),
+                (None, None) => {}
+            }
+        }
+    }
+    lines.sort();
+    lines.into_iter().fold(String::new(), |text, (_, line)| text + &line + "\n")
+}
+
+/// How many seconds a picture shows.
+const SECONDS: u64 = 20;
+const WIDTH: f64 = 1000.0;
+const LANE: f64 = 14.0;
+
+fn page(findings: &Findings) -> String {
+    let mut body = String::new();
+    for line in table(findings).lines() {
+        if line.starts_with("| ---") {
+            continue;
+        }
+        if let Some(cells) = line.strip_prefix("| ") {
+            let cells = cells.trim_end_matches(" |").split(" | ").map(|cell| format!("<td>{cell}</td>"));
+            writeln!(body, "<table><tr>{}</tr></table>", cells.collect::<String>()).unwrap();
+        } else if !line.is_empty() {
+            writeln!(body, "<p>{line}</p>").unwrap();
+        }
+    }
+    // Rows of one table come one after the other.
+    let body = body.replace("</table>\n<table>", "\n").replace("**", "");
+    let pictures: String = GROUPS.iter().map(|group| timeline(findings, group.name)).collect();
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>What the locks survive</title>\n<style>\n\
+         body {{ font: 15px/1.5 sans-serif; max-width: 1240px; margin: 2em auto; padding: 0 1em }}\n\
+         table {{ border-collapse: collapse; margin: 1em 0 }} td {{ padding: 2px 12px; border-bottom: 1px solid #ddd }}\n\
+         td + td {{ text-align: right }} svg text {{ font: 11px sans-serif }}\n</style></head><body>\n\
+         <h1>What the locks survive</h1>\n{body}\n{}\n<h2>Who believed that it holds, and what went wrong</h2>\n\
+         <p>A lane a process: bars are holds that were believed valid, hatched bands above them the faults of this process, \
+         those over all lanes the faults of the servers. The first {SECONDS} seconds with the most faults.</p>\n{pictures}\n\
+         </body></html>\n",
+        histogram(findings)
+    )
+}
+
+/// The lanes of one lock where most went wrong.
+fn timeline(findings: &Findings, group: &str) -> String {
+    let parties: Vec<&Arc<Party>> = findings.parties_of(group).collect();
+    let of_group: Vec<&Done> = findings
+        .done
+        .iter()
+        .filter(|done| match done.planned.target {
+            Target::Process(number) => findings.parties[number].group.name == group,
+            Target::Servers | Target::Touched => true,
+        })
+        .collect();
+    let span = SECONDS * 1_000_000_000;
+    let within = |from: u64| of_group.iter().filter(|done| (from..from + span).contains(&done.from)).count();
+    let begin = of_group.iter().map(|done| done.from).max_by_key(|from| within(*from)).unwrap_or(findings.begin);
+    let x = |at: u64| (at.clamp(begin, begin + span) - begin) as f64 / span as f64 * WIDTH;
+    let is_seen = |from: u64, to: u64| to >= begin && from <= begin + span;
+    let height = parties.len() as f64 * 2.0 * LANE + LANE;
+    let mut svg = String::new();
+    for done in of_group.iter().filter(|done| is_seen(done.from, done.to)) {
+        let lane = parties.iter().position(|party| done.planned.target == Target::Process(party.number));
+        let (y, tall) = lane.map_or((0.0, height), |lane| (lane as f64 * 2.0 * LANE, LANE * 0.8));
+        let (left, wide) = (x(done.from), (x(done.to) - x(done.from)).max(2.0));
+        writeln!(
+            svg,
+            "<rect x=\"{left:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"{tall:.1}\" fill=\"url(#fault)\" \
+             stroke=\"#999\" stroke-width=\"0.5\"><title>{}</title></rect>",
+            words(done.planned.kind)
+        )
+        .unwrap();
+    }
+    for (lane, party) in parties.iter().enumerate() {
+        let y = lane as f64 * 2.0 * LANE + LANE * 0.8;
+        writeln!(svg, "<text x=\"{:.0}\" y=\"{:.1}\">{}</text>", WIDTH + 8.0, y + LANE * 0.8, party.name()).unwrap();
+        for Claim { from, to, token, .. } in &party.history.lock().unwrap().claims {
+            if is_seen(*from, *to) {
+                let (left, wide) = (x(*from), (x(*to) - x(*from)).max(0.7));
+                writeln!(
+                    svg,
+                    "<rect x=\"{left:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"{LANE:.1}\" fill=\"#135\">\
+                     <title>token {token}</title></rect>"
+                )
+                .unwrap();
+            }
+        }
+    }
+    let seconds = (begin - findings.begin.min(begin)) / 1_000_000_000;
+    format!(
+        "<h3>{group}</h3>\n<svg width=\"1180\" height=\"{height:.0}\"><defs><pattern id=\"fault\" width=\"6\" height=\"6\" \
+         patternUnits=\"userSpaceOnUse\"><path d=\"M0 6L6 0\" stroke=\"#b50\" stroke-width=\"1\"/></pattern></defs>\n\
+         {svg}</svg>\n<p>From second {seconds} on.</p>\n"
+    )
+}
+
+/// How much of the certain time was left at the releases.
+fn histogram(findings: &Findings) -> String {
+    let margins = findings.margins();
+    let mut counts = [0_usize; 20];
+    for (margin, _) in &margins {
+        counts[(*margin as usize / 5).min(counts.len() - 1)] += 1;
+    }
+    let most = counts.iter().copied().max().unwrap_or(1).max(1) as f64;
+    let mut svg = String::new();
+    for (index, count) in counts.iter().enumerate() {
+        // Of one in a million something is to be seen, too.
+        let tall = if *count == 0 { 0.0 } else { 20.0 + 120.0 * (*count as f64).ln() / most.ln().max(1.0) };
+        let (x, y) = (index as f64 * 40.0, 160.0 - tall);
+        writeln!(svg, "<rect x=\"{x}\" y=\"{y:.1}\" width=\"36\" height=\"{tall:.1}\" fill=\"#135\"/>").unwrap();
+        writeln!(
+            svg,
+            "<text x=\"{x}\" y=\"{:.1}\">{count}</text><text x=\"{x}\" y=\"176\">{}</text>",
+            y - 4.0,
+            index * 5
+        )
+        .unwrap();
+    }
+    format!(
+        "<h2>How much of the certain time was left</h2>\n<p>At the release of each hold, in hundredths of the session \
+         timeout; heights are logarithms.</p>\n<svg width=\"820\" height=\"184\">\n{svg}</svg>"
+    )
+}

@@ -1,0 +1,129 @@
+//! What is to go wrong and when, from a seed alone.
+
+use std::time::Duration;
+
+use crate::SESSION;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FaultKind {
+    Pause,
+    Kill,
+    BlackHole,
+    BlackHoleToServer,
+    BlackHoleToClient,
+    Cut,
+    Reset,
+    Refuse,
+    Delay,
+    LostReplyToCreate,
+    LostReplyToDelete,
+    LostReplyToMulti,
+    Expiry,
+    PausedServer,
+    KilledServer,
+    KilledLeader,
+    CutOffServer,
+    ServerCutOffOneWay,
+    CutOffLeader,
+    RollingRestart,
+    DeletedZnode,
+    DeletedDirectory,
+    Permits,
+    Load,
+}
+
+use FaultKind::*;
+
+const ALL: [FaultKind; 24] = [
+    Pause,
+    Kill,
+    BlackHole,
+    BlackHoleToServer,
+    BlackHoleToClient,
+    Cut,
+    Reset,
+    Refuse,
+    Delay,
+    LostReplyToCreate,
+    LostReplyToDelete,
+    LostReplyToMulti,
+    Expiry,
+    PausedServer,
+    KilledServer,
+    KilledLeader,
+    CutOffServer,
+    ServerCutOffOneWay,
+    CutOffLeader,
+    RollingRestart,
+    DeletedZnode,
+    DeletedDirectory,
+    Permits,
+    Load,
+];
+
+/// Whom a fault concerns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// One process, by its number.
+    Process(usize),
+    /// All of them.
+    Servers,
+    /// Those that an administrator gets in the way of.
+    Touched,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Planned {
+    pub at: Duration,
+    pub kind: FaultKind,
+    pub target: Target,
+    /// Which server, or which of several ways.
+    pub number: usize,
+    pub length: Duration,
+}
+
+/// The time between two faults, on the average.
+const INTERVAL: Duration = Duration::from_millis(900);
+
+/// The same seed gives the same faults, of any length of the run the first ones.
+pub fn plan(seed: u64, length: Duration, processes: usize) -> Vec<Planned> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut at = INTERVAL;
+    let mut planned = Vec::new();
+    loop {
+        at += INTERVAL.mul_f64(2.0 * random.f64());
+        let kind = ALL[random.usize(..ALL.len())];
+        let (process, number, share) = (random.usize(..processes), random.usize(..3), random.f64());
+        if at >= length {
+            return planned;
+        }
+        let between = |from: f64, to: f64| SESSION.mul_f64(from + (to - from) * share);
+        let (target, length) = match kind {
+            Pause => (Target::Process(process), between(0.1, 1.6)),
+            Kill | Cut | Reset | Expiry => (Target::Process(process), Duration::ZERO),
+            Refuse | Delay | BlackHole | BlackHoleToServer | BlackHoleToClient => {
+                (Target::Process(process), between(0.1, 2.0))
+            }
+            LostReplyToCreate | LostReplyToDelete | LostReplyToMulti => (Target::Process(process), SESSION),
+            PausedServer | CutOffServer | ServerCutOffOneWay | CutOffLeader | Load => {
+                (Target::Servers, between(0.2, 1.5))
+            }
+            KilledServer | KilledLeader | RollingRestart => (Target::Servers, between(0.1, 1.0)),
+            DeletedZnode | DeletedDirectory => (Target::Touched, Duration::ZERO),
+            Permits => (Target::Touched, between(0.1, 1.0)),
+        };
+        planned.push(Planned { at, kind, target, number, length });
+    }
+}
+
+#[test]
+fn the_same_seed_plans_the_same_faults() {
+    let hour = Duration::from_secs(3600);
+    let (one, other) = (plan(7, hour, 30), plan(7, hour / 2, 30));
+    assert_eq!(one[..other.len()], other[..]);
+    assert!(one != plan(8, hour, 30) && one.len() > 3_000, "{}", one.len());
+    let mut kinds: Vec<FaultKind> = one.iter().map(|fault| fault.kind).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    assert_eq!(kinds, ALL);
+}
