@@ -25,6 +25,7 @@ chapter!(
 );
 chapter!(guarantees, "docs/guarantees.md");
 chapter!(simulator, "docs/simulator.md");
+chapter!(safety, "docs/safety.md");
 chapter!(sharing, "docs/sharing.md");
 chapter!(operations, "docs/operations.md");
 chapter!(porting, "docs/porting.md");

@@ -155,18 +155,17 @@ impl<'a> Saboteur<'a> {
             FaultKind::KilledServer => restart(planned.number),
             FaultKind::KilledLeader => restart(leader()),
             FaultKind::RollingRestart => (0..servers.len()).for_each(restart),
-            FaultKind::CutOffServer | FaultKind::ServerCutOffOneWay | FaultKind::CutOffLeader => {
+            FaultKind::CutOffServer
+            | FaultKind::ServerCutOffOneWay
+            | FaultKind::CutOffLeader
+            | FaultKind::IsolatedServer => {
                 let number = if planned.kind == FaultKind::CutOffLeader { leader() } else { planned.number };
+                let one_way = [Direction::ToServer, Direction::ToClient][usize::from(length.subsec_micros().is_multiple_of(2))];
                 match planned.kind {
-                    FaultKind::ServerCutOffOneWay => {
-                        let way = if planned.length.subsec_micros().is_multiple_of(2) {
-                            Direction::ToServer
-                        } else {
-                            Direction::ToClient
-                        };
-                        self.cluster.sever_way(number, way).unwrap();
-                    }
-                    _ => self.cluster.isolate(number).unwrap(),
+                    FaultKind::IsolatedServer => self.cluster.isolate(number).unwrap(),
+                    FaultKind::ServerCutOffOneWay => self.cluster.sever_way(number, one_way).unwrap(),
+                    // It hears its clients.
+                    _ => self.cluster.sever(number).unwrap(),
                 }
                 thread::sleep(length);
                 self.cluster.mend(number).unwrap();

@@ -119,6 +119,10 @@ mod slow {
             }
         }
         wrong.extend(findings.left.iter().cloned());
+        let late = findings.resumed_at(0.99);
+        if late > SESSION + Duration::from_secs(1) {
+            wrong.push(format!("{late:?} from the end of the faults to the next grant, at the 99th percentile"));
+        }
         assert!(wrong.is_empty(), "seed {seed}: {}", wrong.join("\n"));
     }
 }

@@ -25,6 +25,7 @@ pub enum FaultKind {
     CutOffServer,
     ServerCutOffOneWay,
     CutOffLeader,
+    IsolatedServer,
     RollingRestart,
     DeletedZnode,
     DeletedDirectory,
@@ -34,7 +35,7 @@ pub enum FaultKind {
 
 use FaultKind::*;
 
-const ALL: [FaultKind; 24] = [
+const ALL: [FaultKind; 25] = [
     Pause,
     Kill,
     BlackHole,
@@ -54,6 +55,7 @@ const ALL: [FaultKind; 24] = [
     CutOffServer,
     ServerCutOffOneWay,
     CutOffLeader,
+    IsolatedServer,
     RollingRestart,
     DeletedZnode,
     DeletedDirectory,
@@ -105,7 +107,7 @@ pub fn plan(seed: u64, length: Duration, processes: usize) -> Vec<Planned> {
                 (Target::Process(process), between(0.1, 2.0))
             }
             LostReplyToCreate | LostReplyToDelete | LostReplyToMulti => (Target::Process(process), SESSION),
-            PausedServer | CutOffServer | ServerCutOffOneWay | CutOffLeader | Load => {
+            PausedServer | CutOffServer | ServerCutOffOneWay | CutOffLeader | IsolatedServer | Load => {
                 (Target::Servers, between(0.2, 1.5))
             }
             KilledServer | KilledLeader | RollingRestart => (Target::Servers, between(0.1, 1.0)),
