@@ -160,7 +160,8 @@ impl<'a> Saboteur<'a> {
             | FaultKind::CutOffLeader
             | FaultKind::IsolatedServer => {
                 let number = if planned.kind == FaultKind::CutOffLeader { leader() } else { planned.number };
-                let one_way = [Direction::ToServer, Direction::ToClient][usize::from(length.subsec_micros().is_multiple_of(2))];
+                let one_way =
+                    [Direction::ToServer, Direction::ToClient][usize::from(length.subsec_micros().is_multiple_of(2))];
                 match planned.kind {
                     FaultKind::IsolatedServer => self.cluster.isolate(number).unwrap(),
                     FaultKind::ServerCutOffOneWay => self.cluster.sever_way(number, one_way).unwrap(),
