@@ -109,7 +109,7 @@ impl Party {
         let mut was_told = false;
         loop {
             if self.quits.load(SeqCst) && !was_told {
-                child.tell(if self.is_foreign() { "stop" } else { "quit" });
+                child.tell_if_it_lives(if self.is_foreign() { "stop" } else { "quit" });
                 was_told = true;
             }
             let said = match child.heard_within(POLL) {
@@ -121,7 +121,7 @@ impl Party {
             if self.is_foreign() && matches!(words[0], "ready" | "done" | "error") {
                 // A few at a time, or the processors would have nothing else to do.
                 thread::sleep(PAUSE);
-                child.tell(&match self.quits.load(SeqCst) {
+                child.tell_if_it_lives(&match self.quits.load(SeqCst) {
                     true => "quit".to_owned(),
                     false => format!("hammer mutex {} 3", self.path()),
                 });

@@ -56,7 +56,7 @@ impl Findings {
         margins
     }
 
-    pub fn resumed_at(&self, share: f64) -> Duration {
+    fn resumed_at(&self, share: f64) -> Duration {
         let index = ((self.resumed.len() as f64 * share) as usize).min(self.resumed.len().saturating_sub(1));
         self.resumed.get(index).map_or(Duration::ZERO, |(_, time)| *time)
     }

@@ -69,6 +69,11 @@ impl ChildProcess {
         writeln!(self.stdin, "{line}").unwrap();
     }
 
+    /// The same to one that may have ended.
+    pub fn tell_if_it_lives(&mut self, line: &str) {
+        let _ = writeln!(self.stdin, "{line}");
+    }
+
     #[track_caller]
     pub fn hear(&self) -> String {
         self.hear_within(PATIENCE)
