@@ -22,8 +22,8 @@ pub(crate) enum Needs {
     Connection,
     /// A watch, which would have told of its end.
     Watch,
-    /// The answer of a server that has shown the last one of several: an event may be late, or kept back from a client that
-    /// may not read the znode any more (CVE-2024-23944).
+    /// The answer of a server that has caught up with the leader: an event may be late, or kept back from a client that may
+    /// not read the znode any more (CVE-2024-23944).
     Answer,
 }
 

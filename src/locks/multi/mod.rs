@@ -22,7 +22,7 @@ use crate::{
         acquire::{
             batch::{Batch, Batched},
             internals::LockInternals,
-            last_look::{LONG_AGO, last_look},
+            last_look::last_look,
             owners::Owners,
         },
         face::{guard::OfThread, lock::InterProcessLock, methods::lock_methods},
@@ -37,6 +37,10 @@ use crate::{
     },
     session::wait::{cancel::CancelToken, deadline::WaitEnd},
 };
+
+/// A hold younger than this is not asked for before the return: if somebody deleted its znode, the watch tells within a
+/// moment, as it tells the holder of any lock.
+const LONG_AGO: Duration = Duration::from_millis(20);
 
 /// Several locks as one: all of them or none. Java: `InterProcessMultiLock`.
 ///

@@ -83,11 +83,6 @@ impl HeldNode {
         &self.znode.znode.path
     }
 
-    /// Whether a server has granted its lock within this time, and not earlier, to another hold of the same znode.
-    pub(crate) fn was_granted_within(&self, time: Duration) -> bool {
-        clock::since(self.znode.since) < time
-    }
-
     /// Whether this hold waited at the servers.
     pub(crate) fn has_waited(&self) -> bool {
         self.znode.znode.has_waited && self.has_queued()

@@ -24,10 +24,6 @@ use crate::{
     },
 };
 
-/// A hold younger than this is not asked for before the return of several: if somebody deleted its znode, the watch tells within
-/// a moment, as it tells the holder of any lock.
-pub(in crate::locks) const LONG_AGO: Duration = Duration::from_millis(20);
-
 /// Without a connection the look comes at least as often as with a session of this timeout: every 20 ms.
 const UNCONNECTED: Duration = Duration::from_secs(1);
 
@@ -108,9 +104,7 @@ fn ask_until_certain(
         }
         let asks = evidence.is_connected && !(evidence.is_seen && (is_confirmed || evidence.is_enough(needs)));
         doubt.sleeps(now, asks);
-        let is_fresh = |last: &&Arc<HeldNode>| last.has_waited() && last.was_granted_within(LONG_AGO);
-        let shown = held.last().filter(|_| needs == Needs::Answer && confirmed.is_none()).filter(is_fresh);
-        if asks && ask(held, shown, bound) {
+        if asks && ask(held, bound) {
             confirmed = Some(now);
         } else {
             // The next prompt heartbeats make the session certain. Nothing tells of a new connection.
@@ -143,40 +137,28 @@ fn glance(held: &[Arc<HeldNode>], time: Duration, needs: Needs, is_confirmed: bo
     }
 }
 
-/// Asks whether the znodes still stand, session by session. `false`: one has not answered. `shown` has been granted a moment ago.
-fn ask(held: &[Arc<HeldNode>], shown: Option<&Arc<HeldNode>>, bound: WaitBound<'_>) -> bool {
+/// Asks whether the znodes still stand, session by session. `false`: one has not answered.
+fn ask(held: &[Arc<HeldNode>], bound: WaitBound<'_>) -> bool {
     let mut left: Vec<&Arc<HeldNode>> = held.iter().collect();
     let mut are_answered = true;
     while let Some(session) = left.first().map(|held| held.session().clone()) {
         let (of_session, others) = left.into_iter().partition(|held| Arc::ptr_eq(held.session(), &session));
         left = others;
-        are_answered &= session.connection() != 0 && ask_session(&session, of_session, shown, bound);
+        are_answered &= session.connection() != 0 && ask_session(&session, of_session, bound);
     }
     are_answered
 }
 
 /// Asks in one write: a sync, so that no server answers that has been cut off from the others, and a question for each
 /// znode.
-///
-/// A server that has just shown the last one's grant answers for that moment or a later one, and so for a moment at which
-/// all stood: it needs no sync, and that one no question. If it was another connection that has shown the grant, that one
-/// is not seen over the live one, and all are asked again.
-fn ask_session(
-    session: &Arc<dyn Session>,
-    mut held: Vec<&Arc<HeldNode>>,
-    shown: Option<&Arc<HeldNode>>,
-    bound: WaitBound<'_>,
-) -> bool {
+fn ask_session(session: &Arc<dyn Session>, held: Vec<&Arc<HeldNode>>, bound: WaitBound<'_>) -> bool {
     let (asked, connection, half) = (clock::now(), session.connection(), session.timeout() / 2);
     let path = |held: &&Arc<HeldNode>| held.path().as_str().to_owned();
-    let of_session = shown.filter(|shown| Arc::ptr_eq(shown.session(), session));
-    held.retain(|held| !of_session.is_some_and(|shown| Arc::ptr_eq(shown, held)));
-    let sync = held.first().filter(|_| of_session.is_none()).map(|held| Request::Sync { path: path(held) });
-    let has_sync = sync.is_some();
+    let sync = held.first().map(|held| Request::Sync { path: path(held) });
     let looks = held.iter().map(|held| Request::Exists { path: path(held), watch: false });
     let sent = submit(session, sync.into_iter().chain(looks).map(|request| (request, None)));
     let mut replies = sent.into_iter().map(|(pending, _)| pending.wait(by(bound, half)));
-    if has_sync && !matches!(replies.next(), Some(Ok(Ok(Response::Synced { .. })))) {
+    if !matches!(replies.next(), Some(Ok(Ok(Response::Synced { .. })))) {
         return false;
     }
     let mut are_answered = true;

@@ -10,11 +10,11 @@ use crate::{
     error::LostReason,
     framework::{
         events::{dispatch::Dispatcher, event::event_channel},
-        held::{node::Znode, registry::HeldNodes},
+        held::registry::HeldNodes,
     },
     proto::types::Stat,
     session::{
-        api::{Reply, Ticket},
+        api::Ticket,
         fake::stub::StubSession,
         wait::{cancel::CancelToken, pending::Watch},
     },
@@ -42,19 +42,10 @@ fn all_confirmed(held: &[Arc<HeldNode>], time: Duration, bound: WaitBound<'_>) -
 
 /// Two holds of a session that is valid for long, seen over its connection.
 fn two() -> (Arc<StubSession>, Vec<Arc<HeldNode>>) {
-    two_that(false)
-}
-
-fn two_that(has_waited: bool) -> (Arc<StubSession>, Vec<Arc<HeldNode>>) {
     let session = StubSession::new();
     *session.valid_until.lock() = Some(clock::now() + LONG);
     let nodes = HeldNodes::new(None, event_channel().0, Arc::new(Dispatcher::new()), Arc::default());
-    let held = ["/a", "/b"].map(|path| {
-        let path = ServerPath::from_server(path);
-        let (grant, waited_for, is_queue, named) = (0, None, false, None);
-        let znode = Znode { path, czxid: 3, token: 3, grant, has_waited, waited_for, is_queue, named };
-        nodes.add_znode(znode, session.clone(), 1, None, None)
-    });
+    let held = ["/a", "/b"].map(|path| nodes.add(ServerPath::from_server(path), session.clone(), 3, 1, None));
     (session, held.into())
 }
 
@@ -62,12 +53,12 @@ fn put_in_doubt(session: &StubSession) {
     *session.valid_until.lock() = Some(clock::now());
 }
 
-fn stands() -> Reply {
+fn stands() -> crate::session::api::Reply {
     Ok(Response::Stat(Stat { czxid: 3, ephemeral_owner: 7, ..Stat::default() }))
 }
 
 /// Waits for a sync and a question for each of the two, and answers them so.
-fn answer(session: &StubSession, replies: [Reply; 2]) {
+fn answer(session: &StubSession, replies: [crate::session::api::Reply; 2]) {
     let begun = clock::now();
     while session.submissions.lock().len() < 3 {
         assert!(clock::since(begun) < LONG, "it does not ask");
@@ -80,7 +71,7 @@ fn answer(session: &StubSession, replies: [Reply; 2]) {
 }
 
 /// What this look says once the first znode stands and the question for the second one is answered so.
-fn answered(session: &StubSession, second: Reply, look: impl FnOnce() -> Looked + Send) -> Looked {
+fn answered(session: &StubSession, second: crate::session::api::Reply, look: impl FnOnce() -> Looked + Send) -> Looked {
     thread::scope(|scope| {
         let look = scope.spawn(look);
         answer(session, [stands(), second]);
@@ -115,7 +106,7 @@ fn one_that_is_lost_is_enough() {
 }
 
 /// Waits for a sync and one question, and answers them so.
-fn answer_one(session: &StubSession, sync: Reply, question: Reply) {
+fn answer_one(session: &StubSession, sync: crate::session::api::Reply, question: crate::session::api::Reply) {
     let begun = clock::now();
     while session.submissions.lock().len() < 2 {
         assert!(clock::since(begun) < LONG, "it does not ask");
@@ -273,64 +264,18 @@ fn tenure(session: &Arc<StubSession>, is_watched: bool) -> [Arc<HeldNode>; 1] {
     [nodes.add(ServerPath::from_server("/locks/m/lock-0000000000"), session, 3, 1, watch)]
 }
 
-/// What is asked where an answer is needed, until one of these znodes is found to be gone.
-fn asked(held: &[Arc<HeldNode>], session: &StubSession, answer: impl Fn(&Request) -> Reply) -> Vec<Request> {
-    thread::scope(|scope| {
-        let look = scope.spawn(|| last_look(held, NOW, WaitBound::default(), Needs::Answer));
-        let mut asked = Vec::new();
-        while !look.is_finished() {
-            let Some(request) = session.submissions.lock().first().map(|first| first.request.clone()) else {
-                thread::yield_now();
-                continue;
-            };
-            session.answer(answer(&request));
-            asked.push(request);
-        }
-        assert_eq!(look.join().unwrap(), GONE);
-        asked
-    })
-}
-
-fn gone_is(gone: &str) -> impl Fn(&Request) -> Reply {
-    move |request| match request {
-        Request::Sync { path } => Ok(Response::Synced { path: path.clone() }),
-        Request::Exists { path, .. } if path == gone => Err(SessionError::Server(ErrorCode::NoNode)),
-        _ => stands(),
-    }
-}
-
-fn exists(path: &str) -> Request {
-    Request::Exists { path: path.into(), watch: false }
-}
-
-/// An event may be late, or kept back.
+/// The event may be late, or kept back.
 #[test]
 fn a_watch_is_no_answer() {
-    let (session, held) = two_that(true);
-    assert_eq!(asked(&held, &session, gone_is("/a")), [exists("/a")], "the server that has shown the last one knows");
-    let sync = Request::Sync { path: "/a".into() };
-    for (has_waited, since) in [(false, NOW), (true, LONG_AGO)] {
-        let (session, held) = two_that(has_waited);
-        thread::sleep(since);
-        let all = [sync.clone(), exists("/a"), exists("/b")];
-        assert_eq!(asked(&held, &session, gone_is("/a")), all, "nobody knows when it was shown");
-    }
-    let ((other, of_another), (_session, mut held)) = (two_that(true), two_that(true));
-    held.splice(..1, of_another.into_iter().take(1));
-    assert_eq!(asked(&held, &other, gone_is("/a")), [sync, exists("/a")], "another server knows nothing of that");
-}
-
-#[test]
-fn what_was_shown_over_a_connection_that_is_gone_is_asked_for_with_the_others() {
-    let (session, held) = two_that(true);
-    let answer = |request: &Request| {
-        if session.connection.swap(2, Ordering::SeqCst) == 2 {
-            return gone_is("/b")(request);
-        }
-        Err(SessionError::ConnectionLoss(None))
-    };
-    let asked = asked(&held, &session, answer);
-    assert!(asked.contains(&exists("/b")), "{asked:?}");
+    let session = StubSession::new();
+    let held = tenure(&session, true);
+    let looked = thread::scope(|scope| {
+        let look = scope.spawn(|| last_look(&held, NOW, WaitBound::default(), Needs::Answer));
+        let no_node = Err(SessionError::Server(ErrorCode::NoNode));
+        answer_one(&session, Ok(Response::Synced { path: String::new() }), no_node);
+        look.join().unwrap()
+    });
+    assert_eq!(looked, GONE);
 }
 
 #[test]
