@@ -26,7 +26,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Of a client that knows no namespaces.
+    /// The arguments of a client that knows no namespaces.
     fn arguments_below_chroot(&self) -> [String; 3] {
         let [servers, namespace, session] = self.arguments();
         [format!("{servers}/{namespace}"), String::new(), session]

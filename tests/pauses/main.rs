@@ -56,7 +56,7 @@ mod slow {
         let kinds: Vec<&'static Kind> = kinds::ALL.iter().filter(|kind| lanes::is_chosen(kind.name)).collect();
         assert!(!kinds.is_empty(), "KINDS names no kind");
         let server = TestingServer::builder().tick_time(TICK).start().unwrap();
-        // Of somebody who is never paused.
+        // The witness is never paused.
         let answers = Machine::unwatched().and(heartbeats(server.connect_string()));
         let run = |kind: &&'static Kind, lane, is_another: &dyn Fn() -> bool| {
             lane::run(kind, &server, &answers, lane, is_another)

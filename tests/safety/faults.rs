@@ -190,14 +190,14 @@ impl<'a> Saboteur<'a> {
         self.cluster.wait_until_serving(PATIENCE).unwrap();
     }
 
-    /// What an administrator does to the locks that are there for it. The servers may be away: then nothing is done.
+    /// Harms the locks that an administrator gets in the way of. The servers may be away: then nothing is done.
     fn get_in_the_way(&self, planned: &Planned) {
         let client = self.administrator;
         for group in crate::GROUPS.iter().filter(|group| matches!(group.rule, Rule::Touched)) {
             let path = format!("/{}", group.name);
             match planned.kind {
                 FaultKind::DeletedZnode => {
-                    let mut names = client.get_children().for_path(&path).unwrap_or_default();
+                    let mut names = names_below(client, &path);
                     names.sort_by_key(|name| name.rsplit('-').next().map(str::to_owned));
                     if let Some(first) = names.first() {
                         let _ = client.delete().for_path(&format!("{path}/{first}"));
@@ -226,6 +226,7 @@ impl<'a> Saboteur<'a> {
     }
 }
 
+/// None where the servers do not answer or there is no such path.
 fn names_below(client: &CuratorFramework, path: &str) -> Vec<String> {
     client.get_children().for_path(path).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What the processes said, and what has to be true of it.
+//! The processes' own account, and the checks of it.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -27,7 +27,7 @@ pub struct Attempt {
     pub error: String,
 }
 
-/// Of one process, and of those that took its place.
+/// The account of one process, and of those that took its place.
 #[derive(Debug, Default)]
 pub struct History {
     pub claims: Vec<Claim>,
@@ -65,13 +65,13 @@ impl History {
         self.deaths.push(at);
     }
 
-    /// What a holder would claim that does not look, but believes until it releases.
+    /// The claims of a holder that does not look, but believes until it releases.
     pub fn until_release(&self, is_reader: bool, party: usize) -> Vec<Claim> {
         let held = self.attempts.iter().filter_map(|attempt| attempt.held);
         held.map(|(token, from, to)| Claim { party, is_reader, token, from, to }).collect()
     }
 
-    /// What a holder would claim that believes a quarter of the session timeout longer than it may.
+    /// The claims of a holder that believes a quarter of the session timeout longer than it may.
     pub fn too_long(&self) -> Vec<Claim> {
         let mut released = BTreeMap::new();
         for (token, _, to) in self.attempts.iter().filter_map(|attempt| attempt.held) {

@@ -35,7 +35,7 @@ const SESSION: Duration = Duration::from_secs(2);
 const NAMESPACE: &str = "safety";
 const TICK: Duration = Duration::from_millis(200);
 
-/// What has to be true of the claims of a group.
+/// The rule for the claims of a group.
 #[derive(Debug, Clone, Copy)]
 pub enum Rule {
     /// One at a time, and each has a larger token.
@@ -92,7 +92,7 @@ pub static GROUPS: [Group; 14] = [
     Group { name: "none", rule: Rule::Nothing, parties: &[("none", V); 2] },
 ];
 
-/// What a child process runs; by itself it does nothing.
+/// Runs what a child process is for; by itself it does nothing.
 #[test]
 fn child_process() {
     if let Some((_, arguments)) = support::child::role() {
@@ -139,7 +139,7 @@ fn run(length: Duration, seed: u64) -> Findings {
     let (begin, began) = (shared_clock(), Instant::now());
     let plan = schedule::plan(seed, length, parties.len());
     let done = Saboteur::new(&parties, &cluster, &administrator).carry_out(&plan);
-    // What is healed last has to go on, too.
+    // The time in which the locks of the last fault have to go on: the report measures it.
     thread::sleep(2 * SESSION);
     let (end, took) = (shared_clock(), began.elapsed());
     parties.iter().for_each(|party| party.quit());

@@ -61,7 +61,7 @@ impl Party {
         matches!((self.kind, self.side), ("read" | "cached_read", "victim") | ("cached_write", "rival"))
     }
 
-    /// What its lines in a picture are called.
+    /// The name of its lane in a picture.
     pub fn name(&self) -> String {
         let mode = if self.is_reader() { " reader" } else { "" };
         format!("{} {}{mode}", self.kind, self.number)
@@ -130,7 +130,7 @@ impl Party {
             let mut history = self.history.lock().unwrap();
             match words[0] {
                 "ready" => self.session.store(number(1), SeqCst),
-                // Of a client that is told of a loss, and not until when its session lasts.
+                // Such a client hears of a loss, and not until when its session lasts.
                 "hold" => {
                     let (from, to, token, valid_until) =
                         (number(2) as u64, number(3) as u64, number(5), number(8) as u64);

@@ -23,13 +23,13 @@ pub struct Findings {
     pub begin: u64,
     pub parties: Vec<Arc<Party>>,
     pub done: Vec<Done>,
-    /// Of each group.
+    /// The violations of each group.
     pub violations: Vec<Vec<Violation>>,
-    /// Of those who believe until they release, and of those who believe a quarter of the session timeout too long.
+    /// The violations of those who believe until they release, and of those who believe a quarter of the session timeout too long.
     pub controls: [usize; 2],
     /// The time from the end of all faults of a lock to its next grant, the shortest first.
     pub resumed: Vec<(&'static str, Duration)>,
-    /// What did not end.
+    /// The processes that did not end.
     pub left: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ impl Findings {
         faults
     }
 
-    /// What was left of the certain time at each release, as hundredths of the session timeout, the least first.
+    /// The rest of the certain time at each release, as hundredths of the session timeout, the least first.
     fn margins(&self) -> Vec<(i64, &'static str)> {
         let mut margins = Vec::new();
         for party in &self.parties {
@@ -62,12 +62,10 @@ impl Findings {
     }
 }
 
-/// A grant is an acquire that has returned.
+/// A grant is an acquire that has returned. One whose holder was killed before it released is not counted.
 fn grants(party: &Party) -> usize {
     let history = party.history.lock().unwrap();
-    let mut tokens: Vec<u64> = history.claims.iter().map(|claim| claim.from).collect();
-    tokens.dedup();
-    tokens.len().max(history.attempts.iter().filter(|attempt| attempt.held.is_some()).count())
+    history.attempts.iter().filter(|attempt| attempt.held.is_some()).count()
 }
 
 pub fn table(findings: &Findings) -> String {
@@ -299,7 +297,7 @@ fn histogram(findings: &Findings) -> String {
     let most = counts.iter().copied().max().unwrap_or(1).max(1) as f64;
     let mut svg = String::new();
     for (index, count) in counts.iter().enumerate() {
-        // Of one in a million something is to be seen, too.
+        // One in a million is to be seen, too.
         let tall = if *count == 0 { 0.0 } else { 20.0 + 120.0 * (*count as f64).ln() / most.ln().max(1.0) };
         let (x, y) = (index as f64 * 40.0, 160.0 - tall);
         writeln!(svg, "<rect x=\"{x}\" y=\"{y:.1}\" width=\"36\" height=\"{tall:.1}\" fill=\"#135\"/>").unwrap();

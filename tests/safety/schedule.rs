@@ -1,11 +1,21 @@
-//! What is to go wrong and when, from a seed alone.
+//! The plan of all faults and their moments, from a seed alone.
 
 use std::time::Duration;
 
 use crate::SESSION;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FaultKind {
+macro_rules! kinds {
+    ($($kind:ident,)*) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum FaultKind {
+            $($kind,)*
+        }
+
+        const ALL: &[FaultKind] = &[$($kind,)*];
+    };
+}
+
+kinds! {
     Pause,
     Kill,
     BlackHole,
@@ -35,35 +45,7 @@ pub enum FaultKind {
 
 use FaultKind::*;
 
-const ALL: [FaultKind; 25] = [
-    Pause,
-    Kill,
-    BlackHole,
-    BlackHoleToServer,
-    BlackHoleToClient,
-    Cut,
-    Reset,
-    Refuse,
-    Delay,
-    LostReplyToCreate,
-    LostReplyToDelete,
-    LostReplyToMulti,
-    Expiry,
-    PausedServer,
-    KilledServer,
-    KilledLeader,
-    CutOffServer,
-    ServerCutOffOneWay,
-    CutOffLeader,
-    IsolatedServer,
-    RollingRestart,
-    DeletedZnode,
-    DeletedDirectory,
-    Permits,
-    Load,
-];
-
-/// Whom a fault concerns.
+/// The part of all that a fault concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// One process, by its number.

@@ -33,7 +33,7 @@ impl Machine {
         (0..WITNESSES).fold(Machine::unwatched(), |machine, _| machine.and(|| ()))
     }
 
-    /// Of which nothing is known until a witness comes.
+    /// Begins with no witness: nothing is known until one comes.
     pub fn unwatched() -> Machine {
         Machine { witnesses: Vec::new(), has_ended: Arc::default() }
     }
