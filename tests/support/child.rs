@@ -6,7 +6,7 @@ use std::{
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     sync::mpsc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -111,16 +111,19 @@ impl ChildProcess {
     }
 
     /// Waits until the process has done what it can do without being sent something more: all its threads sleep, and none
-    /// has run from one look to the next.
-    pub fn await_sleep(&self) {
-        let mut before = Vec::new();
-        super::eventually("every thread sleeps", || {
+    /// has run from one look to the next. `false`: none such within this time.
+    pub fn sleeps_within(&self, time: Duration) -> bool {
+        let (deadline, mut before) = (Instant::now() + time, Vec::new());
+        while Instant::now() < deadline {
             // The state, and how often it was taken from a processor.
             let now = self.threads("status");
-            let sleeps = now == before && now.iter().all(|status| status.contains("\nState:\tS "));
+            if now == before && now.iter().all(|status| status.contains("\nState:\tS ")) {
+                return true;
+            }
             before = now;
-            sleeps
-        });
+            thread::sleep(Duration::from_millis(2));
+        }
+        false
     }
 
     /// This file of `/proc` of each thread.
