@@ -46,6 +46,7 @@ pub struct Saboteur<'a> {
     pub administrator: &'a CuratorFramework,
     /// One fault of the servers at a time: a quorum stays.
     servers: Mutex<()>,
+    touched: Mutex<()>,
     /// And one of each process.
     processes: Vec<Mutex<()>>,
     done: Mutex<Vec<Done>>,
@@ -58,7 +59,8 @@ impl<'a> Saboteur<'a> {
         administrator: &'a CuratorFramework,
     ) -> Saboteur<'a> {
         let processes = parties.iter().map(|_| Mutex::default()).collect();
-        Saboteur { parties, cluster, administrator, servers: Mutex::default(), processes, done: Mutex::default() }
+        let (servers, touched, done) = Default::default();
+        Saboteur { parties, cluster, administrator, servers, touched, processes, done }
     }
 
     /// Does each at its time, beside the others. Returns when all is as before.
@@ -79,7 +81,8 @@ impl<'a> Saboteur<'a> {
         let _alone = match planned.target {
             // One that is still broken needs no other fault.
             Target::Process(number) => self.processes[number].lock(),
-            Target::Servers | Target::Touched => self.servers.lock(),
+            Target::Servers => self.servers.lock(),
+            Target::Touched => self.touched.lock(),
         };
         let from = shared_clock();
         match planned.target {
@@ -139,7 +142,8 @@ impl<'a> Saboteur<'a> {
     fn harm_servers(&self, planned: &Planned) {
         let (servers, length) = (self.cluster.servers(), planned.length);
         let leader = || self.cluster.wait_for_leader(PATIENCE).unwrap();
-        let one = &servers[planned.number];
+        let number = planned.number % servers.len();
+        let one = &servers[number];
         let restart = |number: usize| {
             servers[number].kill().unwrap();
             thread::sleep(length);
@@ -152,14 +156,14 @@ impl<'a> Saboteur<'a> {
                 thread::sleep(length);
                 one.resume().unwrap();
             }
-            FaultKind::KilledServer => restart(planned.number),
+            FaultKind::KilledServer => restart(number),
             FaultKind::KilledLeader => restart(leader()),
             FaultKind::RollingRestart => (0..servers.len()).for_each(restart),
             FaultKind::CutOffServer
             | FaultKind::ServerCutOffOneWay
             | FaultKind::CutOffLeader
             | FaultKind::IsolatedServer => {
-                let number = if planned.kind == FaultKind::CutOffLeader { leader() } else { planned.number };
+                let number = if planned.kind == FaultKind::CutOffLeader { leader() } else { number };
                 let one_way =
                     [Direction::ToServer, Direction::ToClient][usize::from(length.subsec_micros().is_multiple_of(2))];
                 match planned.kind {

@@ -19,6 +19,7 @@ use crate::{
 
 pub struct Findings {
     pub seed: u64,
+    pub servers: usize,
     pub took: Duration,
     pub begin: u64,
     pub parties: Vec<Arc<Party>>,
@@ -31,6 +32,8 @@ pub struct Findings {
     pub resumed: Vec<(&'static str, Duration)>,
     /// The processes that did not end.
     pub left: Vec<String>,
+    /// Those that wait behind znodes which the servers had deleted.
+    pub brought_back: Vec<String>,
 }
 
 impl Findings {
@@ -56,7 +59,7 @@ impl Findings {
         margins
     }
 
-    fn resumed_at(&self, share: f64) -> Duration {
+    pub fn resumed_at(&self, share: f64) -> Duration {
         let index = ((self.resumed.len() as f64 * share) as usize).min(self.resumed.len().saturating_sub(1));
         self.resumed.get(index).map_or(Duration::ZERO, |(_, time)| *time)
     }
@@ -76,10 +79,11 @@ pub fn table(findings: &Findings) -> String {
     let violations: usize = locks().map(|(_, violations)| violations.len()).sum();
     writeln!(
         text,
-        "Seed {}: {:.0?}, {} processes, {all} grants, {} faults of {} kinds, **{violations} violations**.\n",
+        "Seed {}: {:.0?}, {} processes, servers: {}, {all} grants, {} faults of {} kinds, **{violations} violations**.\n",
         findings.seed,
         findings.took,
         findings.parties.len(),
+        findings.servers,
         findings.done.len(),
         kinds.len()
     )
@@ -136,6 +140,12 @@ pub fn table(findings: &Findings) -> String {
     for (kind, times) in kinds {
         writeln!(text, "| {} | {times} |", words(kind)).unwrap();
     }
+    if !findings.brought_back.is_empty() {
+        writeln!(text, "\nThe servers brought deleted znodes back. These processes wait behind them:").unwrap();
+    }
+    for what in &findings.brought_back {
+        writeln!(text, "\n{what}").unwrap();
+    }
     for (group, violations) in locks() {
         for violation in violations.iter().take(3) {
             let at = Duration::from_nanos(violation.at - findings.begin);
@@ -157,14 +167,15 @@ fn words(kind: FaultKind) -> String {
     words
 }
 
-fn directory() -> PathBuf {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("safety");
+fn directory(servers: usize) -> PathBuf {
+    let servers = if servers == 1 { "one-server".to_owned() } else { format!("{servers}-servers") };
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("safety").join(servers);
     fs::create_dir_all(&directory).unwrap();
     directory
 }
 
 pub fn write(findings: &Findings) {
-    let directory = directory();
+    let directory = directory(findings.servers);
     fs::write(directory.join("report.md"), table(findings)).unwrap();
     fs::write(directory.join("report.html"), page(findings)).unwrap();
     for group in &GROUPS {

@@ -45,6 +45,21 @@ kinds! {
 
 use FaultKind::*;
 
+impl FaultKind {
+    /// Whether it concerns the servers, and so all processes.
+    fn is_of_servers(self) -> bool {
+        matches!(self, PausedServer | KilledServer | Load) || self.needs_several()
+    }
+
+    /// Whether it is something between servers.
+    fn needs_several(self) -> bool {
+        matches!(
+            self,
+            KilledLeader | CutOffServer | ServerCutOffOneWay | CutOffLeader | IsolatedServer | RollingRestart
+        )
+    }
+}
+
 /// The part of all that a fault concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
@@ -69,14 +84,20 @@ pub struct Planned {
 /// The time between two faults, on the average.
 const INTERVAL: Duration = Duration::from_millis(900);
 
+/// One fault of so many is one of the servers: they take several seconds, one after the other.
+const OF_SERVERS: usize = 8;
+
 /// The same seed gives the same faults, of any length of the run the first ones.
-pub fn plan(seed: u64, length: Duration, processes: usize) -> Vec<Planned> {
+pub fn plan(seed: u64, length: Duration, processes: usize, servers: usize) -> Vec<Planned> {
+    let (of_servers, others): (Vec<FaultKind>, Vec<FaultKind>) =
+        ALL.iter().filter(|kind| servers > 1 || !kind.needs_several()).partition(|kind| kind.is_of_servers());
     let mut random = fastrand::Rng::with_seed(seed);
     let mut at = INTERVAL;
     let mut planned = Vec::new();
     loop {
         at += INTERVAL.mul_f64(2.0 * random.f64());
-        let kind = ALL[random.usize(..ALL.len())];
+        let kinds = if random.usize(..OF_SERVERS) == 0 { &of_servers } else { &others };
+        let kind = kinds[random.usize(..kinds.len())];
         let (process, number, share) = (random.usize(..processes), random.usize(..3), random.f64());
         if at >= length {
             return planned;
@@ -103,11 +124,12 @@ pub fn plan(seed: u64, length: Duration, processes: usize) -> Vec<Planned> {
 #[test]
 fn the_same_seed_plans_the_same_faults() {
     let hour = Duration::from_secs(3600);
-    let (one, other) = (plan(7, hour, 30), plan(7, hour / 2, 30));
+    let (one, other) = (plan(7, hour, 30, 3), plan(7, hour / 2, 30, 3));
     assert_eq!(one[..other.len()], other[..]);
-    assert!(one != plan(8, hour, 30) && one.len() > 3_000, "{}", one.len());
+    assert!(one != plan(8, hour, 30, 3) && one.len() > 3_000, "{}", one.len());
     let mut kinds: Vec<FaultKind> = one.iter().map(|fault| fault.kind).collect();
     kinds.sort_unstable();
     kinds.dedup();
     assert_eq!(kinds, ALL);
+    assert!(plan(7, hour, 30, 1).iter().all(|fault| !fault.kind.needs_several()));
 }
