@@ -33,6 +33,15 @@ pub struct History {
     pub claims: Vec<Claim>,
     pub attempts: Vec<Attempt>,
     pub deaths: Vec<u64>,
+    pub updates: Updates,
+}
+
+/// What a process added to a counter that it shares with others.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Updates {
+    pub begun: usize,
+    /// A server has said that it was done.
+    pub done: usize,
 }
 
 impl History {

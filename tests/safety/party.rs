@@ -153,6 +153,8 @@ impl Party {
                 "done" if self.is_foreign() => {}
                 "release" => history.released(number(1), number(2) as u64, number(3) as u64, number(4)),
                 "done" => history.done(number(1) as u64, said.splitn(3, ' ').nth(2).unwrap_or_default()),
+                "update" if words[1] == "begins" => history.updates.begun += 1,
+                "update" => history.updates.done += 1,
                 "bye" => return true,
                 _ => panic!("{said}"),
             }

@@ -90,6 +90,12 @@ pub fn run(arguments: &[String]) {
         "none" => Box::new(Nothing),
         "fenced" => Box::new(Fenced(InterProcessMutex::new(&client, path).unwrap())),
         "leader" => Box::new(Leader { client: client.clone(), path: path.clone() }),
+        "guarded" | "unguarded" => Box::new(Counter {
+            mutex: InterProcessMutex::new(&client, path).unwrap(),
+            client: client.clone(),
+            path: counter(kind),
+            is_guarded: kind == "guarded",
+        }),
         "two_leases" => Box::new(InterProcessSemaphoreV2::new(&client, path, 2).unwrap()),
         kind => {
             let kind = Kind::named(kind);
@@ -142,6 +148,37 @@ impl Lock for Fenced {
     fn hold(&self, prober: &mut Prober) -> Result<()> {
         let Some(held) = self.0.lock_with(&AcquireOptions::new().self_fence(MARGIN))? else { return Ok(()) };
         prober.watch(|| Look::of([&*held]));
+        held.release()
+    }
+}
+
+/// Where the processes of this kind count.
+pub fn counter(kind: &str) -> String {
+    format!("/{kind}-counter")
+}
+
+/// Adds one to what stood in a znode when it got its mutex, whatever it believes by then.
+struct Counter {
+    client: CuratorFramework,
+    mutex: InterProcessMutex,
+    path: String,
+    is_guarded: bool,
+}
+
+impl Lock for Counter {
+    fn hold(&self, prober: &mut Prober) -> Result<()> {
+        let held = self.mutex.lock()?;
+        let read = String::from_utf8(self.client.get_data().for_path(&self.path)?).unwrap();
+        let next = (read.parse::<u64>().unwrap() + 1).to_string();
+        prober.watch(|| Look::of([&*held]));
+        say("update begins");
+        if self.is_guarded {
+            let transaction = held.guard_transaction(self.client.transaction())?;
+            transaction.set_data().for_path_and_data(&self.path, next).commit()?;
+        } else {
+            self.client.set_data().for_path_and_data(&self.path, next)?;
+        }
+        say("update done");
         held.release()
     }
 }

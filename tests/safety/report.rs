@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    GROUPS, Rule, SESSION,
+    Count, GROUPS, Rule, SESSION,
     faults::Done,
     history::{Claim, Violation},
     party::Party,
@@ -28,6 +28,8 @@ pub struct Findings {
     pub violations: Vec<Vec<Violation>>,
     /// The violations of those who believe until they release, and of those who believe a quarter of the session timeout too long.
     pub controls: [usize; 2],
+    /// With a guard, and without.
+    pub counts: [Count; 2],
     /// The time from the end of all faults of a lock to its next grant, the shortest first.
     pub resumed: Vec<(&'static str, Duration)>,
     /// The processes that did not end.
@@ -114,6 +116,17 @@ pub fn table(findings: &Findings) -> String {
          session timeout ({SESSION:?}) longer: {late}."
     )
     .unwrap();
+    for Count { kind, updates, value } in &findings.counts {
+        writeln!(
+            text,
+            "\nAdded to a counter under the lock by holders that do not look, {kind}: {} done of {} begun, the counter \
+             shows {value}; {} lost.",
+            updates.done,
+            updates.begun,
+            updates.done.saturating_sub(*value)
+        )
+        .unwrap();
+    }
     let margins = findings.margins();
     let margin = |share: f64| margins.get((margins.len() as f64 * share) as usize).map_or(0, |(margin, _)| *margin);
     writeln!(
@@ -126,6 +139,7 @@ pub fn table(findings: &Findings) -> String {
         margins.len()
     )
     .unwrap();
+    writeln!(text, "{}", closest(findings)).unwrap();
     writeln!(
         text,
         "\nFrom the end of a lock's faults to its next grant, {} times: {:.1?} at the median, {:.1?} at the 99th \
@@ -153,6 +167,40 @@ pub fn table(findings: &Findings) -> String {
         }
     }
     text
+}
+
+/// The release with the least certain time left, and what was broken then.
+fn closest(findings: &Findings) -> String {
+    let mut closest: Option<(i64, &Party, u64)> = None;
+    for party in &findings.parties {
+        for attempt in &party.history.lock().unwrap().attempts {
+            if let (Some(margin), Some((_, _, released))) = (attempt.margin, attempt.held)
+                && closest.is_none_or(|(least, ..)| margin < least)
+            {
+                closest = Some((margin, party, released));
+            }
+        }
+    }
+    let Some((margin, party, at)) = closest else { return String::new() };
+    let is_then = |done: &&Done| done.from <= at && at <= done.to + SESSION.as_nanos() as u64;
+    let concerns = |done: &&Done| done.concerns(party.group, &findings.parties);
+    let faults = findings.done.iter().filter(is_then).filter(concerns).map(|done| {
+        let whose = match done.planned.target {
+            Target::Process(number) => format!(" of process {number}"),
+            Target::Servers | Target::Touched => String::new(),
+        };
+        let [from, to] = [done.from, done.to].map(|at| Duration::from_nanos(at.saturating_sub(findings.begin)));
+        format!("{}{whose} from {from:.1?} to {to:.1?}", words(done.planned.kind))
+    });
+    format!(
+        "\nThe closest one: {} of {}, {:.1?} after the begin, with {:?} left. What was wrong at the time or up to {SESSION:?} \
+         before: {}.",
+        party.name(),
+        party.group.name,
+        Duration::from_nanos(at.saturating_sub(findings.begin)),
+        Duration::from_micros(margin as u64),
+        faults.collect::<Vec<String>>().join("; ")
+    )
 }
 
 /// `KilledLeader` as "killed leader".
