@@ -132,6 +132,7 @@ impl<'a> Saboteur<'a> {
             FaultKind::LostReplyToMulti => lose_reply(&|| RequestMatch::op(op::MULTI)),
             FaultKind::Expiry => {
                 let session = party.session();
+                party.history.lock().unwrap().ended_from_outside.push(shared_clock());
                 // The session may have ended by itself, and the servers may be away.
                 let _ = expire_session(&self.cluster.connect_string(), session, &password_of(session));
             }

@@ -34,6 +34,8 @@ pub struct History {
     pub attempts: Vec<Attempt>,
     pub deaths: Vec<u64>,
     pub updates: Updates,
+    /// When an administrator began to end its session.
+    pub ended_from_outside: Vec<u64>,
 }
 
 /// What a process added to a counter that it shares with others.
@@ -72,6 +74,32 @@ impl History {
 
     pub fn ended(&mut self, at: u64) {
         self.deaths.push(at);
+    }
+
+    /// The claims that are promised: a session that an administrator ends has no lock from that moment on. The time for which
+    /// such a holder still believed stands beside them.
+    pub fn promised(&self) -> (Vec<Claim>, Vec<Duration>) {
+        let (mut claims, mut believed): (Vec<Claim>, _) = (Vec::new(), Vec::new());
+        for claim in &self.claims {
+            let end = self.ended_from_outside.iter().copied().filter(|end| *end <= claim.to);
+            // Of the claims of one hold, it may have come in the first or between two.
+            let begin = claims
+                .iter()
+                .rev()
+                .take_while(|other| other.token == claim.token)
+                .last()
+                .map_or(claim.from, |other| other.from);
+            match end.filter(|end| *end >= begin).min() {
+                Some(end) => {
+                    believed.push(Duration::from_nanos(claim.to - end));
+                    if end >= claim.from {
+                        claims.push(Claim { to: end, ..*claim });
+                    }
+                }
+                None => claims.push(*claim),
+            }
+        }
+        (claims, believed)
     }
 
     /// The claims of a holder that does not look, but believes until it releases.
@@ -162,6 +190,16 @@ mod tests {
         assert_eq!(violations(Rule::ReadWrite, &[(0, reader, 1, 1, 9), (1, reader, 2, 2, 9)]), 0);
         assert_eq!(violations(Rule::ReadWrite, &[(0, reader, 1, 1, 9), (1, writer, 2, 2, 9)]), 1);
         assert_eq!(violations(Rule::ReadWrite, &[(0, writer, 1, 1, 9), (1, reader, 2, 2, 9)]), 1);
+    }
+
+    #[test]
+    fn a_session_ended_from_outside_has_no_lock_any_more() {
+        let claim = |token, from, to| Claim { party: 0, is_reader: false, token, from, to };
+        let claims = vec![claim(1, 1, 5), claim(2, 10, 20), claim(2, 22, 25), claim(3, 30, 40)];
+        let history = History { claims, ended_from_outside: vec![7, 15], ..History::default() };
+        let (promised, believed) = history.promised();
+        assert_eq!(promised, [claim(1, 1, 5), claim(2, 10, 15), claim(3, 30, 40)]);
+        assert_eq!(believed, [5, 10].map(Duration::from_nanos));
     }
 
     #[test]

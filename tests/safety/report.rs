@@ -61,6 +61,13 @@ impl Findings {
         margins
     }
 
+    /// For how long those believed whose session was ended from outside.
+    fn believed(&self) -> Vec<Duration> {
+        let of_party = |party: &Arc<Party>| party.history.lock().unwrap().promised().1;
+        let is_promised = |party: &&Arc<Party>| party.group.rule.is_promised();
+        self.parties.iter().filter(is_promised).flat_map(of_party).collect()
+    }
+
     pub fn resumed_at(&self, share: f64) -> Duration {
         let index = ((self.resumed.len() as f64 * share) as usize).min(self.resumed.len().saturating_sub(1));
         self.resumed.get(index).map_or(Duration::ZERO, |(_, time)| *time)
@@ -114,6 +121,14 @@ pub fn table(findings: &Findings) -> String {
         text,
         "\nHad they not looked but believed until their release: {careless} violations. Had they believed a quarter of the \
          session timeout ({SESSION:?}) longer: {late}."
+    )
+    .unwrap();
+    let believed = findings.believed();
+    writeln!(
+        text,
+        "\nHolders whose session an administrator ended: {}. They believed for {:.1?} at most after that command had begun.",
+        believed.len(),
+        believed.iter().max().copied().unwrap_or_default()
     )
     .unwrap();
     for Count { kind, updates, value } in &findings.counts {
