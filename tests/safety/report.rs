@@ -244,6 +244,7 @@ pub fn write(findings: &Findings) {
     for group in &GROUPS {
         fs::write(directory.join(format!("{}.edn", group.name)), history_of(findings, group.name)).unwrap();
     }
+    fs::write(directory.join("faults.edn"), nemesis(findings)).unwrap();
     println!("the report: {}", directory.join("report.html").display());
 }
 
@@ -268,6 +269,27 @@ fn history_of(findings: &Findings, group: &str) -> String {
                 (None, Some(done)) => add(done, "fail", "acquire", -1),
                 (None, None) => {}
             }
+        }
+    }
+    lines.sort();
+    lines.into_iter().fold(String::new(), |text, (_, line)| text + &line + "\n")
+}
+
+/// The faults as Jepsen's nemesis tells them. `:at` is the planned moment, the same for the same seed.
+fn nemesis(findings: &Findings) -> String {
+    let mut lines: Vec<(u64, String)> = Vec::new();
+    for Done { planned, from, to } in &findings.done {
+        let name = words(planned.kind).replace(' ', "-");
+        let value = match planned.target {
+            Target::Process(number) => number.to_string(),
+            Target::Servers => ":servers".to_owned(),
+            Target::Touched => ":touched".to_owned(),
+        };
+        let at = planned.at.as_nanos();
+        for (time, kind) in [(*from, "invoke"), (*to, "info")] {
+            let since = time.saturating_sub(findings.begin);
+            let op = format!("{{:process :nemesis :type :{kind} :f :{name} :value {value} :at {at} :time {since}}}");
+            lines.push((time, op));
         }
     }
     lines.sort();
