@@ -9,6 +9,7 @@
 mod support;
 
 mod faults;
+mod growth;
 mod history;
 #[path = "../pauses/kinds.rs"]
 mod kinds;
@@ -30,6 +31,7 @@ use curator_locks::{
     testing::{TestingCluster, TestingServer},
 };
 use faults::{Done, Saboteur};
+use growth::Sampler;
 use history::{Claim, Updates};
 use party::Party;
 use report::Findings;
@@ -127,7 +129,8 @@ mod slow {
     fn nobody_believes_beside_another_whatever_goes_wrong_and_all_go_on_when_it_is_well_again() {
         let number = |name: &str, default: u64| env::var(name).map_or(default, |value| value.parse().unwrap());
         let (length, seed) = (Duration::from_secs(number("SAFETY_SECONDS", 20)), number("SAFETY_SEED", 1));
-        let findings = run(length, seed, number("SAFETY_SERVERS", 3) as usize);
+        let soaks = env::var_os("SAFETY_SOAK").is_some();
+        let findings = run(length, seed, number("SAFETY_SERVERS", 3) as usize, soaks);
         report::write(&findings);
         println!("{}", report::table(&findings));
         let mut wrong: Vec<String> = Vec::new();
@@ -139,6 +142,9 @@ mod slow {
             }
         }
         wrong.extend(findings.left.iter().cloned());
+        if soaks {
+            wrong.extend(findings.growths.iter().filter(|growth| growth.grows).map(|growth| format!("{growth:?}")));
+        }
         let [guarded, _] = &findings.counts;
         if !(guarded.updates.done..=guarded.updates.begun).contains(&guarded.value) {
             wrong.push(format!("T2: {guarded:?}"));
@@ -152,7 +158,7 @@ mod slow {
     }
 }
 
-fn run(length: Duration, seed: u64, servers: usize) -> Findings {
+fn run(length: Duration, seed: u64, servers: usize, soaks: bool) -> Findings {
     let cluster = TestingCluster::builder(servers).tick_time(TICK).severable(true).start().unwrap();
     cluster.wait_until_serving(PATIENCE).unwrap();
     let administrator = connect(builder_at(&cluster.connect_string(), NAMESPACE));
@@ -168,12 +174,16 @@ fn run(length: Duration, seed: u64, servers: usize) -> Findings {
     let has_granted = |party: &Arc<Party>| !party.history.lock().unwrap().claims.is_empty();
     eventually("each has had its lock", || parties.iter().all(has_granted));
     let (begin, began) = (shared_clock(), Instant::now());
-    let plan = schedule::plan(seed, length, parties.len(), servers);
+    let plan = schedule::plan(seed, length, parties.len(), &schedule::kinds(servers, !soaks));
     let witnesses = Witnesses::of(cluster.servers());
+    let cluster = Arc::new(cluster);
+    let asked = cluster.clone();
+    let sampler = Sampler::start(&parties, move |name| asked.servers()[0].metric(name));
     let done = Saboteur::new(&parties, &cluster, &administrator).carry_out(&plan);
     // The time in which the locks of the last fault have to go on: the report measures it.
     thread::sleep(2 * SESSION);
     let (end, took, outages) = (shared_clock(), began.elapsed(), witnesses.outages());
+    let growths = sampler.growths();
     parties.iter().for_each(|party| party.quit());
     let (mut left, mut brought_back) = (Vec::new(), Vec::new());
     let deadline = Instant::now() + PATIENCE;
@@ -202,7 +212,21 @@ fn run(length: Duration, seed: u64, servers: usize) -> Findings {
     let violations = GROUPS.iter().map(|group| history::check(group.rule, claims_of(group, &parties, careful)));
     let (violations, controls) = (violations.collect(), [careless, late].map(|how| control(&parties, how)));
     let resumed = resumed(&parties, &done, &outages, begin, end);
-    Findings { seed, servers, took, begin, parties, done, violations, controls, counts, resumed, left, brought_back }
+    Findings {
+        seed,
+        servers,
+        took,
+        begin,
+        parties,
+        done,
+        violations,
+        controls,
+        counts,
+        resumed,
+        growths,
+        left,
+        brought_back,
+    }
 }
 
 /// A process that did not end, and what each server shows of its lock.

@@ -162,11 +162,15 @@ impl Party {
     }
 
     pub fn signal(&self, signal: Signal) {
-        let pid = self.pid.load(SeqCst);
-        if pid != 0 {
+        if let Some(pid) = self.pid() {
             // It may have ended by itself: a fence does that.
             let _ = kill(Pid::from_raw(pid), signal);
         }
+    }
+
+    /// `None` while it is not there.
+    pub fn pid(&self) -> Option<i32> {
+        Some(self.pid.load(SeqCst)).filter(|pid| *pid != 0)
     }
 
     pub fn session(&self) -> i64 {

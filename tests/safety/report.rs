@@ -12,6 +12,7 @@ use std::{
 use crate::{
     Count, GROUPS, Rule, SESSION,
     faults::Done,
+    growth::Growth,
     history::{Claim, Violation},
     party::Party,
     schedule::{FaultKind, Target},
@@ -32,6 +33,8 @@ pub struct Findings {
     pub counts: [Count; 2],
     /// The time from the end of all faults of a lock to its next grant, the shortest first.
     pub resumed: Vec<(&'static str, Duration)>,
+    /// What was used in the end beyond what was at the begin, the most first.
+    pub growths: Vec<Growth>,
     /// The processes that did not end.
     pub left: Vec<String>,
     /// Those that wait behind znodes which the servers had deleted.
@@ -165,6 +168,18 @@ pub fn table(findings: &Findings) -> String {
         findings.resumed_at(1.0)
     )
     .unwrap();
+    let mut named: Vec<&str> = Vec::new();
+    for Growth { what, whose, mean, more, samples, grows } in &findings.growths {
+        if *grows || !named.contains(what) {
+            named.push(what);
+            let verdict = if *grows { ": it grows" } else { "" };
+            writeln!(
+                text,
+                "{what}, most of all {whose}: {mean:.0} on the average, {more:+.1} over {samples} s{verdict}.\n"
+            )
+            .unwrap();
+        }
+    }
     writeln!(text, "| fault | times |\n| --- | ---: |").unwrap();
     for (kind, times) in kinds {
         writeln!(text, "| {} | {times} |", words(kind)).unwrap();
