@@ -164,7 +164,9 @@ fn await_ownership(lock: &WriteLock, told: &Receiver<()>) {
 }
 
 fn look_at(lock: &WriteLock) -> Look {
-    let (is_valid, token) = (lock.is_owner(), lock.fencing_token());
+    // The token comes first: an owner that has none any more is none.
+    let token = lock.fencing_token();
+    let is_valid = token.is_some() && lock.is_owner();
     let state = if is_valid { "[Held]" } else { "[no owner]" };
     Look { state: state.into(), is_valid, token: token.map_or(0, FencingToken::value), valid_until: None }
 }

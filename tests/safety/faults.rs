@@ -11,7 +11,9 @@ use std::{
 
 use curator_locks::{
     Acl, CuratorFramework, perms,
-    testing::{Direction, Fault, FaultProxy, InjectedFault, RequestMatch, TestingCluster, expire_session, op},
+    testing::{
+        Direction, Fault, FaultProxy, InjectedFault, RequestMatch, TestingCluster, TestingError, expire_session, op,
+    },
 };
 use nix::sys::signal::Signal;
 
@@ -116,7 +118,7 @@ impl<'a> Saboteur<'a> {
                 thread::sleep(length);
                 party.signal(Signal::SIGCONT);
             }
-            FaultKind::Kill => party.signal(Signal::SIGKILL),
+            FaultKind::Kill => party.kill(),
             FaultKind::BlackHole => for_a_while(&|proxy| proxy.black_hole(Direction::Both)),
             FaultKind::BlackHoleToServer => for_a_while(&|proxy| proxy.black_hole(Direction::ToServer)),
             FaultKind::BlackHoleToClient => for_a_while(&|proxy| proxy.black_hole(Direction::ToClient)),
@@ -132,9 +134,12 @@ impl<'a> Saboteur<'a> {
             FaultKind::LostReplyToMulti => lose_reply(&|| RequestMatch::op(op::MULTI)),
             FaultKind::Expiry => {
                 let session = party.session();
-                party.history.lock().unwrap().ended_from_outside.push(shared_clock());
+                let from = shared_clock();
                 // The session may have ended by itself, and the servers may be away.
-                let _ = expire_session(&self.cluster.connect_string(), session, &password_of(session));
+                let ended = expire_session(&self.cluster.connect_string(), session, &password_of(session));
+                if !matches!(ended, Err(TestingError::Refused(_))) {
+                    party.history.lock().unwrap().ended_from_outside.push((from, shared_clock()));
+                }
             }
             other => panic!("{other:?} is no fault of a process"),
         }

@@ -34,16 +34,16 @@ pub struct History {
     pub attempts: Vec<Attempt>,
     pub deaths: Vec<u64>,
     pub updates: Updates,
-    /// When an administrator began to end its session.
-    pub ended_from_outside: Vec<u64>,
+    /// From when to when an administrator ended its session.
+    pub ended_from_outside: Vec<(u64, u64)>,
 }
 
 /// What a process added to a counter that it shares with others.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Updates {
     pub begun: usize,
-    /// A server has said that it was done.
-    pub done: usize,
+    /// The numbers that were written, where a server has said so.
+    pub done: Vec<i64>,
 }
 
 impl History {
@@ -79,9 +79,13 @@ impl History {
     /// The claims that are promised: a session that an administrator ends has no lock from that moment on. The time for which
     /// such a holder still believed stands beside them.
     pub fn promised(&self) -> (Vec<Claim>, Vec<Duration>) {
+        self.cut(&self.claims)
+    }
+
+    fn cut(&self, all: &[Claim]) -> (Vec<Claim>, Vec<Duration>) {
         let (mut claims, mut believed): (Vec<Claim>, _) = (Vec::new(), Vec::new());
-        for claim in &self.claims {
-            let end = self.ended_from_outside.iter().copied().filter(|end| *end <= claim.to);
+        for claim in all {
+            let end = self.ended_from_outside.iter().copied().filter(|(from, _)| *from <= claim.to);
             // Of the claims of one hold, it may have come in the first or between two.
             let begin = claims
                 .iter()
@@ -89,7 +93,7 @@ impl History {
                 .take_while(|other| other.token == claim.token)
                 .last()
                 .map_or(claim.from, |other| other.from);
-            match end.filter(|end| *end >= begin).min() {
+            match end.filter(|(_, to)| *to >= begin).map(|(from, _)| from).min() {
                 Some(end) => {
                     believed.push(Duration::from_nanos(claim.to - end));
                     if end >= claim.from {
@@ -102,10 +106,24 @@ impl History {
         (claims, believed)
     }
 
+    /// The acquires that were given a token which is not larger than the one before, of a lock that is not kept.
+    pub fn repeated(&self) -> Vec<Violation> {
+        // Who has lost it meanwhile may have none at the end.
+        let has_token = |held: &(i64, u64, u64)| held.0 > 0;
+        let held = self.attempts.iter().filter_map(|attempt| attempt.held).filter(has_token).collect::<Vec<_>>();
+        let is_wrong = |pair: &&[(i64, u64, u64)]| pair[1].0 <= pair[0].0;
+        let wrong = held.windows(2).filter(is_wrong).map(|pair| Violation {
+            what: format!("an acquire got the token {} after {}", pair[1].0, pair[0].0),
+            at: pair[1].1,
+        });
+        wrong.collect()
+    }
+
     /// The claims of a holder that does not look, but believes until it releases.
     pub fn until_release(&self, is_reader: bool, party: usize) -> Vec<Claim> {
         let held = self.attempts.iter().filter_map(|attempt| attempt.held);
-        held.map(|(token, from, to)| Claim { party, is_reader, token, from, to }).collect()
+        let claims: Vec<Claim> = held.map(|(token, from, to)| Claim { party, is_reader, token, from, to }).collect();
+        self.cut(&claims).0
     }
 
     /// The claims of a holder that believes a quarter of the session timeout longer than it may.
@@ -118,7 +136,7 @@ impl History {
             let to = claim.to + (SESSION / 4).as_nanos() as u64;
             Claim { to: released.get(&claim.token).map_or(to, |released| to.min(*released)).max(claim.to), ..*claim }
         };
-        self.claims.iter().map(longer).collect()
+        self.cut(&self.claims.iter().map(longer).collect::<Vec<_>>()).0
     }
 }
 
@@ -134,7 +152,7 @@ pub fn check(rule: Rule, mut claims: Vec<Claim>) -> Vec<Violation> {
     claims.sort_by_key(|claim| (claim.from, claim.to));
     let mut violations = Vec::new();
     let mut open: Vec<Claim> = Vec::new();
-    let mut newest: Option<Claim> = None;
+    let (mut newest, mut newest_writer): (Option<Claim>, Option<Claim>) = (None, None);
     for claim in claims {
         open.retain(|other| other.to >= claim.from);
         let is_other = |other: &&Claim| (other.party, other.token) != (claim.party, claim.token);
@@ -149,20 +167,26 @@ pub fn check(rule: Rule, mut claims: Vec<Claim>) -> Vec<Violation> {
             let what = format!("{} beside {claim:?} for {:?}: {beside:?}", beside.len(), Duration::from_nanos(common));
             violations.push(Violation { what, at: claim.from });
         }
-        let grows = match rule {
-            Rule::One => true,
-            // A process hands a kept lock on, under one token.
-            Rule::Cached => newest.is_none_or(|newest| newest.party != claim.party || newest.token != claim.token),
-            Rule::AtMost(_) | Rule::ReadWrite | Rule::Touched | Rule::Foreign | Rule::Nothing => false,
+        // A process hands a kept lock on, under one token, and a hold in doubt may be certain again.
+        let earlier = match rule {
+            Rule::One | Rule::Cached | Rule::ReadWrite => {
+                if claim.is_reader {
+                    newest_writer
+                } else {
+                    newest
+                }
+            }
+            Rule::AtMost(_) | Rule::Touched | Rule::Foreign | Rule::Nothing => None,
         };
-        if let Some(newest) = newest.filter(|newest| {
-            let is_same = (newest.party, newest.token) == (claim.party, claim.token);
-            grows && !is_same && newest.token >= claim.token
-        }) {
-            let what = format!("the token {} comes after {}: {newest:?} {claim:?}", claim.token, newest.token);
+        let is_same = |other: &Claim| (other.party, other.token) == (claim.party, claim.token);
+        if let Some(earlier) = earlier.filter(|earlier| earlier.token >= claim.token && !is_same(earlier)) {
+            let what = format!("the token {} comes after {}: {earlier:?} {claim:?}", claim.token, earlier.token);
             violations.push(Violation { what, at: claim.from });
         }
-        newest = Some(claim);
+        newest = newest.filter(|newest| newest.token > claim.token).or(Some(claim));
+        if !claim.is_reader {
+            newest_writer = newest_writer.filter(|newest| newest.token > claim.token).or(Some(claim));
+        }
         open.push(claim);
     }
     violations
@@ -196,7 +220,7 @@ mod tests {
     fn a_session_ended_from_outside_has_no_lock_any_more() {
         let claim = |token, from, to| Claim { party: 0, is_reader: false, token, from, to };
         let claims = vec![claim(1, 1, 5), claim(2, 10, 20), claim(2, 22, 25), claim(3, 30, 40)];
-        let history = History { claims, ended_from_outside: vec![7, 15], ..History::default() };
+        let history = History { claims, ended_from_outside: vec![(7, 8), (15, 16)], ..History::default() };
         let (promised, believed) = history.promised();
         assert_eq!(promised, [claim(1, 1, 5), claim(2, 10, 15), claim(3, 30, 40)]);
         assert_eq!(believed, [5, 10].map(Duration::from_nanos));
@@ -209,5 +233,16 @@ mod tests {
         assert_eq!(violations(Rule::One, &[(0, writer, 2, 1, 2), (1, writer, 2, 3, 4)]), 1);
         assert_eq!(violations(Rule::Cached, &[(0, writer, 2, 1, 2), (0, writer, 2, 3, 4)]), 0);
         assert_eq!(violations(Rule::Cached, &[(0, writer, 2, 1, 2), (1, writer, 2, 3, 4)]), 1);
+        let reader = true;
+        assert_eq!(violations(Rule::ReadWrite, &[(0, reader, 3, 1, 2), (1, reader, 2, 3, 4)]), 0);
+        assert_eq!(violations(Rule::ReadWrite, &[(0, writer, 3, 1, 2), (1, reader, 2, 3, 4)]), 1);
+        assert_eq!(violations(Rule::ReadWrite, &[(0, reader, 3, 1, 2), (1, writer, 2, 3, 4)]), 1);
+    }
+
+    #[test]
+    fn a_second_acquire_has_another_token() {
+        let attempt = |token| Attempt { held: Some((token, 1, 2)), ..Attempt::default() };
+        let of = |tokens: [i64; 3]| History { attempts: tokens.map(attempt).to_vec(), ..History::default() }.repeated();
+        assert_eq!((of([1, 2, 3]).len(), of([1, 2, 2]).len(), of([3, 2, 4]).len()), (0, 1, 1));
     }
 }

@@ -20,6 +20,7 @@ mod schedule;
 mod witness;
 
 use std::{
+    collections::BTreeSet,
     env,
     sync::Arc,
     thread,
@@ -32,7 +33,7 @@ use curator_locks::{
 };
 use faults::{Done, Saboteur};
 use growth::Sampler;
-use history::{Claim, Updates};
+use history::{Attempt, Claim};
 use party::Party;
 use report::Findings;
 use support::{PATIENCE, builder_at, connect, eventually, history::shared_clock};
@@ -76,13 +77,6 @@ pub struct Group {
     pub name: &'static str,
     pub rule: Rule,
     pub parties: &'static [(&'static str, &'static str)],
-}
-
-impl Group {
-    /// Whether nobody has a token while an older znode is there.
-    fn is_queue(&self) -> bool {
-        matches!(self.rule, Rule::One | Rule::Cached | Rule::Foreign)
-    }
 }
 
 /// The kinds that count under their lock.
@@ -141,13 +135,13 @@ mod slow {
                 wrong.push(format!("{}: {} violations: {first}", group.name, violations.len()));
             }
         }
-        wrong.extend(findings.left.iter().cloned());
+        wrong.extend(findings.left.iter().filter(|left| left.brought_back.is_none()).map(|left| left.what.clone()));
         if soaks {
             wrong.extend(findings.growths.iter().filter(|growth| growth.grows).map(|growth| format!("{growth:?}")));
         }
         let [guarded, _] = &findings.counts;
-        if !(guarded.updates.done..=guarded.updates.begun).contains(&guarded.value) {
-            wrong.push(format!("T2: {guarded:?}"));
+        if guarded.lost > 0 || !(guarded.done..=guarded.begun).contains(&guarded.value) {
+            wrong.push(format!("updates were lost: {guarded:?}"));
         }
         let resumed = findings.resumed_at(0.99);
         // Of fewer, it is the longest.
@@ -167,10 +161,10 @@ fn run(length: Duration, seed: u64, servers: usize, soaks: bool) -> Findings {
         administrator.create().creating_parents_if_needed().for_path_and_data(&prober::counter(kind), "0").unwrap();
     }
     let kinds = GROUPS.iter().flat_map(|group| group.parties.iter().map(move |party| (group, *party)));
-    let started = kinds
-        .enumerate()
-        .map(|(number, (group, kind))| Party::start(number, group, kind, cluster.servers(), seed ^ number as u64));
-    let (parties, threads): (Vec<Arc<Party>>, Vec<_>) = started.unzip();
+    let party = |(number, (group, kind)): (usize, (&'static Group, _))| {
+        Party::start(number, group, kind, cluster.servers(), seed ^ number as u64)
+    };
+    let parties: Vec<Arc<Party>> = kinds.enumerate().map(party).collect();
     let has_granted = |party: &Arc<Party>| !party.history.lock().unwrap().claims.is_empty();
     eventually("each has had its lock", || parties.iter().all(has_granted));
     let (begin, began) = (shared_clock(), Instant::now());
@@ -184,61 +178,97 @@ fn run(length: Duration, seed: u64, servers: usize, soaks: bool) -> Findings {
     thread::sleep(2 * SESSION);
     let (end, took, outages) = (shared_clock(), began.elapsed(), witnesses.outages());
     let growths = sampler.growths();
+    let own: Vec<Arc<Party>> = parties.iter().filter(|party| !party.is_foreign()).cloned().collect();
+    let why = |party: Arc<Party>| why(&party, &parties, &cluster, begin);
+    // That its session ends helps nobody yet.
+    let goes_on = |party: &Party| party.history.lock().unwrap().claims.last().is_some_and(|claim| claim.from > end);
+    let mut left: Vec<Left> = missing(&own, goes_on).into_iter().map(why).collect();
     parties.iter().for_each(|party| party.quit());
-    let (mut left, mut brought_back) = (Vec::new(), Vec::new());
-    let deadline = Instant::now() + PATIENCE;
-    for (party, thread) in parties.iter().zip(threads) {
-        while !thread.is_finished() && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(10));
-        }
-        if thread.is_finished() {
-            thread.join().unwrap();
-        } else {
-            let views: Vec<Vec<Znode>> = cluster.servers().iter().map(|server| view(server, party.group)).collect();
-            let what = stuck(party, &views, begin);
-            let claims = claims_of(party.group, &parties, careful);
-            if party.group.is_queue() && views.iter().any(|view| shows_deleted(view, &claims)) {
-                brought_back.push(what);
-            } else {
-                left.push(what);
-            }
-        }
+    left.extend(missing(&own, |party| party.is_idle() || party.has_ended()).into_iter().map(why));
+    if left.is_empty() {
+        left.extend(kept(&administrator).into_iter().map(Left::for_ever));
     }
-    if left.is_empty() && brought_back.is_empty() {
-        let ephemerals = || cluster.servers().iter().map(|server| server.ephemeral_count().unwrap()).max();
-        eventually("no znode of a session is left", || ephemerals() == Some(0));
+    parties.iter().for_each(|party| party.close());
+    left.extend(missing(&own, Party::has_ended).into_iter().map(why));
+    for party in &parties {
+        left.extend(party.broken.lock().unwrap().iter().cloned().map(Left::for_ever));
     }
     let counts = COUNTERS.map(|kind| Count::of(kind, &parties, &administrator));
-    let violations = GROUPS.iter().map(|group| history::check(group.rule, claims_of(group, &parties, careful)));
+    let violations = GROUPS.iter().map(|group| {
+        let of_group = parties.iter().filter(|party| party.group.name == group.name && matches!(group.rule, Rule::One));
+        let repeated = of_group.flat_map(|party| party.history.lock().unwrap().repeated());
+        history::check(group.rule, claims_of(group, &parties, careful)).into_iter().chain(repeated).collect()
+    });
     let (violations, controls) = (violations.collect(), [careless, late].map(|how| control(&parties, how)));
-    let resumed = resumed(&parties, &done, &outages, begin, end);
-    Findings {
-        seed,
-        servers,
-        took,
-        begin,
-        parties,
-        done,
-        violations,
-        controls,
-        counts,
-        resumed,
-        growths,
-        left,
-        brought_back,
+    let mut resumed = resumed(&parties, &done, &outages, begin, end);
+    resumed.retain(|(name, _)| left.iter().all(|left| left.brought_back != Some(*name)));
+    Findings { seed, servers, took, begin, parties, done, violations, controls, counts, resumed, growths, left }
+}
+
+/// Those of whom this is not so for as long as one can wait.
+fn missing(all: &[Arc<Party>], is_so: impl Fn(&Party) -> bool) -> Vec<Arc<Party>> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let missing: Vec<Arc<Party>> = all.iter().filter(|party| !is_so(party)).cloned().collect();
+        if missing.is_empty() || Instant::now() > deadline {
+            return missing;
+        }
+        thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// A process that did not end, and what each server shows of its lock.
-fn stuck(party: &Party, views: &[Vec<Znode>], begin: u64) -> String {
+/// The znodes of sessions that are left of locks whose processes are done with them, and live.
+fn kept(client: &CuratorFramework) -> Vec<String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let of_own = GROUPS.iter().filter(|group| !matches!(group.rule, Rule::Foreign | Rule::Nothing));
+        let znodes = of_own.flat_map(|group| znodes(client, group)).filter(|znode| znode.owner != 0);
+        let kept: Vec<String> = znodes.map(|znode| format!("{znode:x?} is left")).collect();
+        if kept.is_empty() || Instant::now() > deadline {
+            return kept;
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The tokens of holds that this process has given back, with an answer.
+fn released(party: &Party) -> Vec<i64> {
+    let history = party.history.lock().unwrap();
+    let is_done = |attempt: &&Attempt| attempt.done.is_some() && attempt.error.is_empty();
+    let done = history.attempts.iter().filter(is_done).filter_map(|attempt| attempt.held);
+    done.map(|(token, ..)| token).filter(|_| !party.keeps()).collect()
+}
+
+/// What did not go on or end as it should.
+#[derive(Debug)]
+pub struct Left {
+    pub what: String,
+    /// The lock of which a server shows a znode that was deleted.
+    pub brought_back: Option<&'static str>,
+}
+
+impl Left {
+    fn for_ever(what: String) -> Left {
+        Left { what, brought_back: None }
+    }
+}
+
+/// Of a process that does not go on: what each server shows of its lock.
+fn why(party: &Party, parties: &[Arc<Party>], cluster: &TestingCluster, begin: u64) -> Left {
+    let (servers, path) = (cluster.servers(), party.group.name);
+    let views: Vec<Vec<Znode>> = servers.iter().map(|server| view(server, party.group)).collect();
+    let of_group = parties.iter().filter(|other| other.group.name == path);
+    let released: BTreeSet<i64> = of_group.flat_map(|party| released(party)).collect();
+    let is_old = |znode: &Znode| released.contains(&znode.czxid);
+    let brought_back = (servers.len() > 1 && views.iter().flatten().any(is_old)).then_some(path);
     let history = party.history.lock().unwrap();
     let since = |at: u64| Duration::from_nanos(at.saturating_sub(begin));
     let last = history.attempts.last().map(|attempt| (since(attempt.invoked), attempt.done.map(since)));
     let (name, session, claim) = (party.name(), party.session(), history.claims.last().map(|claim| since(claim.to)));
-    let path = party.group.name;
-    format!(
-        "{name} of {path}, session {session:#x}, waits for ever; its last acquire {last:?}, claim {claim:?}; {views:x?}"
-    )
+    let what = format!(
+        "{name} of {path}, session {session:#x}, does not go on; its last acquire {last:?}, claim {claim:?}; {views:x?}"
+    );
+    Left { what, brought_back }
 }
 
 /// As a server shows it.
@@ -250,18 +280,12 @@ struct Znode {
     czxid: i64,
 }
 
-/// Whether a server shows a znode of a queue that is older than one which was granted: it was deleted before that, and has
-/// been brought back. Whoever queues there waits behind it, whatever its client.
-fn shows_deleted(view: &[Znode], claims: &[Claim]) -> bool {
-    let newest = claims.iter().map(|claim| claim.token).max().unwrap_or_default();
-    // What lies deeper is not of one queue.
-    let is_queued = |znode: &&Znode| znode.owner != 0 && znode.path.matches('/').count() == 2;
-    view.iter().filter(is_queued).any(|znode| znode.czxid < newest)
-}
-
 /// What one server shows below the path of these.
 fn view(server: &TestingServer, group: &Group) -> Vec<Znode> {
-    let client = connect(builder_at(&server.connect_string(), NAMESPACE));
+    znodes(&connect(builder_at(&server.connect_string(), NAMESPACE)), group)
+}
+
+fn znodes(client: &CuratorFramework, group: &Group) -> Vec<Znode> {
     let (mut znodes, mut paths) = (Vec::new(), vec![format!("/{}", group.name)]);
     while let Some(path) = paths.pop() {
         let below = client.get_children().for_path(&path).unwrap_or_default();
@@ -273,25 +297,30 @@ fn view(server: &TestingServer, group: &Group) -> Vec<Znode> {
     znodes
 }
 
-/// What the processes of a kind have added to their counter, and what it shows. Less than was done: updates were lost.
+/// What the processes of a kind have added to their counter, and what it shows.
 #[derive(Debug)]
 pub struct Count {
     pub kind: &'static str,
-    pub updates: Updates,
+    pub begun: usize,
+    pub done: usize,
+    /// Done by two, from the same number on.
+    pub lost: usize,
     pub value: usize,
 }
 
 impl Count {
     fn of(kind: &'static str, parties: &[Arc<Party>], client: &CuratorFramework) -> Count {
-        let mut updates = Updates::default();
+        let (mut begun, mut done) = (0, Vec::new());
         for party in parties.iter().filter(|party| party.group.name == kind) {
-            let of_party = party.history.lock().unwrap().updates;
-            updates = Updates { begun: updates.begun + of_party.begun, done: updates.done + of_party.done };
+            let updates = party.history.lock().unwrap().updates.clone();
+            begun += updates.begun;
+            done.extend(updates.done);
         }
         let path = prober::counter(kind);
         client.sync().for_path(&path).unwrap();
         let value = String::from_utf8(client.get_data().for_path(&path).unwrap()).unwrap().parse().unwrap();
-        Count { kind, updates, value }
+        let lost = done.len() - done.iter().collect::<BTreeSet<_>>().len();
+        Count { kind, begun, done: done.len(), lost, value }
     }
 }
 
@@ -311,14 +340,6 @@ fn late(party: &Party) -> Vec<Claim> {
 
 fn claims_of(group: &Group, parties: &[Arc<Party>], how: How) -> Vec<Claim> {
     parties.iter().filter(|party| party.group.name == group.name).flat_map(|party| how(party)).collect()
-}
-
-#[test]
-fn a_znode_older_than_a_grant_was_brought_back() {
-    let claim = Claim { party: 0, is_reader: false, token: 1255, from: 1, to: 2 };
-    let shows = |path: &str, czxid| shows_deleted(&[Znode { path: path.to_owned(), owner: 7, czxid }], &[claim]);
-    assert!(shows("/mutex/lock-1", 258) && !shows("/mutex/lock-2", 1255) && !shows("/mutex/lock-3", 1256));
-    assert!(!shows("/semaphoremutex/locks/lock-1", 258), "a waiter of its other queue");
 }
 
 /// How many violations there would have been of all locks together.

@@ -5,7 +5,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering::SeqCst},
     },
-    thread::{self, JoinHandle},
+    thread,
     time::Duration,
 };
 
@@ -18,7 +18,7 @@ use nix::{
 use crate::{
     Group, NAMESPACE, SESSION,
     history::{Claim, History},
-    support::{child::ChildProcess, history::shared_clock, peers},
+    support::{child::ChildProcess, eventually, history::shared_clock, peers},
 };
 
 /// How often the thread of a process looks whether it is to end.
@@ -39,6 +39,13 @@ pub struct Party {
     pid: AtomicI32,
     session: AtomicI64,
     quits: AtomicBool,
+    /// It has nothing of its lock any more.
+    is_idle: AtomicBool,
+    has_ended: AtomicBool,
+    closes: AtomicBool,
+    is_killed: AtomicBool,
+    /// How its processes ended that nobody had killed.
+    pub broken: Mutex<Vec<String>>,
     pub history: Mutex<History>,
 }
 
@@ -49,12 +56,32 @@ impl Party {
         (kind, side): (&'static str, &'static str),
         servers: &[TestingServer],
         seed: u64,
-    ) -> (Arc<Party>, JoinHandle<()>) {
+    ) -> Arc<Party> {
         let proxies = servers.iter().map(|server| FaultProxy::start(("127.0.0.1", server.port())).unwrap()).collect();
-        let (pid, session, quits, history) = Default::default();
-        let party = Arc::new(Party { number, group, kind, side, seed, proxies, pid, session, quits, history });
+        let (pid, session, quits, is_idle, has_ended, closes, is_killed, broken, history) = Default::default();
+        let party = Arc::new(Party {
+            number,
+            group,
+            kind,
+            side,
+            seed,
+            proxies,
+            pid,
+            session,
+            quits,
+            is_idle,
+            has_ended,
+            closes,
+            is_killed,
+            broken,
+            history,
+        });
         let runs = party.clone();
-        (party, thread::spawn(move || runs.run()))
+        thread::spawn(move || {
+            runs.run();
+            runs.has_ended.store(true, SeqCst);
+        });
+        party
     }
 
     pub fn is_reader(&self) -> bool {
@@ -73,10 +100,20 @@ impl Party {
             let servers: Vec<String> = self.proxies.iter().map(FaultProxy::connect_string).collect();
             let mut child = self.begin(servers.join(","), self.seed ^ life << 32);
             self.pid.store(child.pid().as_raw(), SeqCst);
-            if self.hear(&mut child) {
+            let has_said_goodbye = self.hear(&mut child);
+            let mut status = None;
+            eventually("it has ended", || {
+                status = child.status();
+                status.is_some()
+            });
+            self.pid.store(0, SeqCst);
+            let was_killed = self.is_killed.swap(false, SeqCst) || self.kind == "fenced";
+            if !self.is_foreign() && !status.is_some_and(|status| status.success() || was_killed) {
+                self.broken.lock().unwrap().push(format!("{} has ended with {status:?}", self.name()));
+            }
+            if has_said_goodbye {
                 return;
             }
-            self.pid.store(0, SeqCst);
             self.history.lock().unwrap().ended(shared_clock());
             if self.quits.load(SeqCst) {
                 return;
@@ -96,7 +133,7 @@ impl Party {
         ChildProcess::run(command, "").unwrap()
     }
 
-    fn is_foreign(&self) -> bool {
+    pub fn is_foreign(&self) -> bool {
         matches!(self.kind, "curator" | "kazoo")
     }
 
@@ -106,8 +143,12 @@ impl Party {
 
     /// Notes all that it says. Returns whether it has said goodbye.
     fn hear(&self, child: &mut ChildProcess) -> bool {
-        let mut was_told = false;
+        let (mut was_told, mut was_told_to_close) = (false, false);
         loop {
+            if self.closes.load(SeqCst) && !was_told_to_close {
+                child.tell_if_it_lives("close");
+                was_told_to_close = true;
+            }
             if self.quits.load(SeqCst) && !was_told {
                 child.tell_if_it_lives(if self.is_foreign() { "stop" } else { "quit" });
                 was_told = true;
@@ -154,8 +195,10 @@ impl Party {
                 "release" => history.released(number(1), number(2) as u64, number(3) as u64, number(4)),
                 "done" => history.done(number(1) as u64, said.splitn(3, ' ').nth(2).unwrap_or_default()),
                 "update" if words[1] == "begins" => history.updates.begun += 1,
-                "update" => history.updates.done += 1,
+                "update" => history.updates.done.push(number(1)),
+                "idle" => self.is_idle.store(true, SeqCst),
                 "bye" => return true,
+                _ if self.is_foreign() => {}
                 _ => panic!("{said}"),
             }
         }
@@ -166,6 +209,16 @@ impl Party {
             // It may have ended by itself: a fence does that.
             let _ = kill(Pid::from_raw(pid), signal);
         }
+    }
+
+    pub fn kill(&self) {
+        self.is_killed.store(true, SeqCst);
+        self.signal(Signal::SIGKILL);
+    }
+
+    /// Whether it hands its znode on without giving it back.
+    pub fn keeps(&self) -> bool {
+        self.kind.starts_with("cached")
     }
 
     /// `None` while it is not there.
@@ -179,5 +232,17 @@ impl Party {
 
     pub fn quit(&self) {
         self.quits.store(true, SeqCst);
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.is_idle.load(SeqCst)
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.load(SeqCst)
+    }
+
+    pub fn close(&self) {
+        self.closes.store(true, SeqCst);
     }
 }

@@ -3,8 +3,9 @@
 use std::{
     io::BufRead,
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc::{Receiver, channel},
     },
     thread,
     time::{Duration, Instant},
@@ -12,7 +13,7 @@ use std::{
 
 use curator_locks::{
     AcquireOptions, CuratorFramework, Error, HoldState, InterProcessMutex, InterProcessSemaphoreV2, LeaderLatch,
-    Leadership, Result, RetryForever,
+    Result, RetryForever,
 };
 
 use crate::{
@@ -80,8 +81,11 @@ impl Prober {
 
 pub fn run(arguments: &[String]) {
     let [kind, side, address, path, seed] = arguments else { panic!("{arguments:?}") };
+    let seed: u64 = seed.parse().unwrap();
     let client = builder_at(address, NAMESPACE)
         .session_timeout(SESSION)
+        // Every second process.
+        .quorum_heartbeats(seed.is_multiple_of(2))
         .retry_policy(RetryForever::new(Duration::from_millis(20)))
         .build()
         .unwrap();
@@ -102,7 +106,8 @@ pub fn run(arguments: &[String]) {
             if side == "victim" { (kind.victim)(&client, path) } else { (kind.rival)(&client, path) }
         }
     };
-    let mut prober = Prober { random: fastrand::Rng::with_seed(seed.parse().unwrap()), quits: until_told_to_quit() };
+    let (quits, closes) = until_told_to_quit();
+    let mut prober = Prober { random: fastrand::Rng::with_seed(seed), quits };
     while !prober.quits.load(Relaxed) {
         say(&format!("session {}", client.session_id()));
         say(&format!("invoke {}", shared_clock()));
@@ -113,21 +118,28 @@ pub fn run(arguments: &[String]) {
         thread::sleep(Duration::from_micros(prober.random.u64(..10_000)));
     }
     drop(lock);
+    // While the session lives, nothing but the lock takes its znodes away.
+    say("idle");
+    closes.recv().unwrap();
     client.close();
     say("bye");
 }
 
-/// At the end of its input, the process ends.
-fn until_told_to_quit() -> Arc<AtomicBool> {
+/// Whether it is to quit, and when it is to close its client. At the end of its input, the process ends.
+fn until_told_to_quit() -> (Arc<AtomicBool>, Receiver<()>) {
     let quits = Arc::<AtomicBool>::default();
-    let told = quits.clone();
+    let ((close, closes), told) = (channel(), quits.clone());
     thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(std::result::Result::ok) {
-            told.store(line == "quit", Relaxed);
+            if line == "close" {
+                let _ = close.send(());
+            } else {
+                told.store(true, Relaxed);
+            }
         }
         std::process::exit(0);
     });
-    quits
+    (quits, closes)
 }
 
 /// A control: whoever wants it has it.
@@ -169,16 +181,16 @@ impl Lock for Counter {
     fn hold(&self, prober: &mut Prober) -> Result<()> {
         let held = self.mutex.lock()?;
         let read = String::from_utf8(self.client.get_data().for_path(&self.path)?).unwrap();
-        let next = (read.parse::<u64>().unwrap() + 1).to_string();
+        let next = read.parse::<u64>().unwrap() + 1;
         prober.watch(|| Look::of([&*held]));
         say("update begins");
         if self.is_guarded {
             let transaction = held.guard_transaction(self.client.transaction())?;
-            transaction.set_data().for_path_and_data(&self.path, next).commit()?;
+            transaction.set_data().for_path_and_data(&self.path, next.to_string()).commit()?;
         } else {
-            self.client.set_data().for_path_and_data(&self.path, next)?;
+            self.client.set_data().for_path_and_data(&self.path, next.to_string())?;
         }
-        say("update done");
+        say(&format!("update {next}"));
         held.release()
     }
 }
@@ -203,10 +215,10 @@ impl Lock for Leader {
                 return Err(Error::StillTaken { path: self.path.clone(), ahead: None });
             }
         }
-        let term: OnceLock<Leadership> = OnceLock::new();
+        // Of each term: a latch whose session was lost queues again, and may lead again.
         prober.watch(|| match latch.leadership() {
             Some(leadership) => {
-                let hold = term.get_or_init(|| leadership).hold();
+                let hold = leadership.hold();
                 let is_valid = latch.has_leadership() && hold.state() == HoldState::Held;
                 Look { is_valid, ..Look::of([hold]) }
             }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    Count, GROUPS, Rule, SESSION,
+    Count, GROUPS, Left, Rule, SESSION,
     faults::Done,
     growth::Growth,
     history::{Claim, Violation},
@@ -35,10 +35,7 @@ pub struct Findings {
     pub resumed: Vec<(&'static str, Duration)>,
     /// What was used in the end beyond what was at the begin, the most first.
     pub growths: Vec<Growth>,
-    /// The processes that did not end.
-    pub left: Vec<String>,
-    /// Those that wait behind znodes which the servers had deleted.
-    pub brought_back: Vec<String>,
+    pub left: Vec<Left>,
 }
 
 impl Findings {
@@ -134,14 +131,11 @@ pub fn table(findings: &Findings) -> String {
         believed.iter().max().copied().unwrap_or_default()
     )
     .unwrap();
-    for Count { kind, updates, value } in &findings.counts {
+    for Count { kind, begun, done, lost, value } in &findings.counts {
         writeln!(
             text,
-            "\nAdded to a counter under the lock by holders that do not look, {kind}: {} done of {} begun, the counter \
-             shows {value}; {} lost.",
-            updates.done,
-            updates.begun,
-            updates.done.saturating_sub(*value)
+            "\nAdded to a counter under the lock by holders that do not look, {kind}: {done} done of {begun} begun, the \
+             counter shows {value}; {lost} lost."
         )
         .unwrap();
     }
@@ -184,15 +178,13 @@ pub fn table(findings: &Findings) -> String {
     for (kind, times) in kinds {
         writeln!(text, "| {} | {times} |", words(kind)).unwrap();
     }
-    if !findings.brought_back.is_empty() {
-        writeln!(text, "\nThe servers brought deleted znodes back. These processes wait behind them:").unwrap();
-    }
-    for what in &findings.brought_back {
-        writeln!(text, "\n{what}").unwrap();
+    for Left { what, brought_back } in &findings.left {
+        let why = brought_back.map_or("", |_| "Behind a znode that was deleted, and that the servers brought back: ");
+        writeln!(text, "\n{why}{what}").unwrap();
     }
     for (group, violations) in locks() {
         for violation in violations.iter().take(3) {
-            let at = Duration::from_nanos(violation.at - findings.begin);
+            let at = Duration::from_nanos(violation.at.saturating_sub(findings.begin));
             writeln!(text, "\n{}, {at:.1?} after the begin: {}", group.name, violation.what).unwrap();
         }
     }
@@ -268,21 +260,26 @@ fn history_of(findings: &Findings, group: &str) -> String {
     let mut lines: Vec<(u64, String)> = Vec::new();
     for party in findings.parties_of(group) {
         let history = party.history.lock().unwrap();
-        let mut add = |time: u64, kind: &str, op: &str, value: i64| {
-            let (process, since) = (party.number, time.saturating_sub(findings.begin));
+        // What has no certain end was the last that a process did.
+        let mut process = party.number;
+        let mut add = |process: usize, time: u64, kind: &str, op: &str, value: i64| {
+            let since = time.saturating_sub(findings.begin);
             lines.push((time, format!("{{:process {process} :type :{kind} :f :{op} :value {value} :time {since}}}")));
         };
         for attempt in &history.attempts {
-            add(attempt.invoked, "invoke", "acquire", -1);
+            add(process, attempt.invoked, "invoke", "acquire", -1);
             match (attempt.held, attempt.done) {
                 (Some((token, returned, released)), done) => {
-                    add(returned, "ok", "acquire", token);
-                    add(released, "invoke", "release", token);
+                    add(process, returned, "ok", "acquire", token);
+                    add(process, released, "invoke", "release", token);
                     let kind = if attempt.error.is_empty() { "ok" } else { "info" };
-                    done.into_iter().for_each(|done| add(done, kind, "release", token));
+                    done.into_iter().for_each(|done| add(process, done, kind, "release", token));
                 }
-                (None, Some(done)) => add(done, "fail", "acquire", -1),
+                (None, Some(done)) => add(process, done, "fail", "acquire", -1),
                 (None, None) => {}
+            }
+            if attempt.done.is_none() || attempt.held.is_some() && !attempt.error.is_empty() {
+                process += 100;
             }
         }
     }
