@@ -201,7 +201,7 @@ fn run(length: Duration, seed: u64, servers: usize, soaks: bool) -> Findings {
     });
     let (violations, controls) = (violations.collect(), [careless, late].map(|how| control(&parties, how)));
     let mut resumed = resumed(&parties, &done, &outages, begin, end);
-    resumed.retain(|(name, _)| left.iter().all(|left| left.brought_back != Some(*name)));
+    resumed.retain(|resumed| left.iter().all(|left| left.brought_back != Some(resumed.lock)));
     Findings { seed, servers, took, begin, parties, done, violations, controls, counts, resumed, growths, left }
 }
 
@@ -349,15 +349,18 @@ fn control(parties: &[Arc<Party>], how: How) -> usize {
     GROUPS.iter().filter(is_lock).map(of).sum()
 }
 
+/// A lock that nobody held at the end of its faults, and how long it took until somebody did.
+#[derive(Debug, Clone, Copy)]
+pub struct Resumed {
+    pub lock: &'static str,
+    /// From the begin on.
+    pub at: Duration,
+    pub time: Duration,
+}
+
 /// How long it took from the end of the faults to the first grant of each lock that nobody held then, where no other fault came
 /// soon after.
-fn resumed(
-    parties: &[Arc<Party>],
-    done: &[Done],
-    outages: &[(u64, u64)],
-    begin: u64,
-    end: u64,
-) -> Vec<(&'static str, Duration)> {
+fn resumed(parties: &[Arc<Party>], done: &[Done], outages: &[(u64, u64)], begin: u64, end: u64) -> Vec<Resumed> {
     let enough = RESUMED.as_nanos() as u64;
     let mut times = Vec::new();
     for group in GROUPS.iter().filter(|group| !matches!(group.rule, Rule::Foreign | Rule::Nothing)) {
@@ -372,12 +375,13 @@ fn resumed(
                 let later = claims.iter().filter(|claim| claim.to >= healed);
                 let first = later.map(|claim| claim.from.max(healed)).min().unwrap_or(end);
                 if first > healed {
-                    times.push((group.name, Duration::from_nanos(first - healed)));
+                    let [at, time] = [healed - begin, first - healed].map(Duration::from_nanos);
+                    times.push(Resumed { lock: group.name, at, time });
                 }
             }
             healed = healed.max(to);
         }
     }
-    times.sort_by_key(|(_, time)| *time);
+    times.sort_by_key(|resumed| resumed.time);
     times
 }

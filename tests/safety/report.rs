@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    Count, GROUPS, Left, Rule, SESSION,
+    Count, GROUPS, Left, RESUMED, Resumed, Rule, SESSION,
     faults::Done,
     growth::Growth,
     history::{Claim, Violation},
@@ -32,7 +32,7 @@ pub struct Findings {
     /// With a guard, and without.
     pub counts: [Count; 2],
     /// The time from the end of all faults of a lock to its next grant, the shortest first.
-    pub resumed: Vec<(&'static str, Duration)>,
+    pub resumed: Vec<Resumed>,
     /// What was used in the end beyond what was at the begin, the most first.
     pub growths: Vec<Growth>,
     pub left: Vec<Left>,
@@ -70,7 +70,7 @@ impl Findings {
 
     pub fn resumed_at(&self, share: f64) -> Duration {
         let index = ((self.resumed.len() as f64 * share) as usize).min(self.resumed.len().saturating_sub(1));
-        self.resumed.get(index).map_or(Duration::ZERO, |(_, time)| *time)
+        self.resumed.get(index).map_or(Duration::ZERO, |resumed| resumed.time)
     }
 }
 
@@ -162,6 +162,9 @@ pub fn table(findings: &Findings) -> String {
         findings.resumed_at(1.0)
     )
     .unwrap();
+    for Resumed { lock, at, time } in findings.resumed.iter().rev().take_while(|resumed| resumed.time > RESUMED) {
+        writeln!(text, "{lock}: {time:.1?}, from {at:.1?} after the begin on.\n").unwrap();
+    }
     let mut named: Vec<&str> = Vec::new();
     for Growth { what, whose, mean, more, samples, grows } in &findings.growths {
         if *grows || !named.contains(what) {
