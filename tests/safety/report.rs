@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    Count, GROUPS, Left, RESUMED, Resumed, Rule, SESSION,
+    Count, GROUPS, Group, Left, RESUMED, Resumed, Rule, SESSION,
     faults::Done,
     growth::Growth,
     history::{Claim, Violation},
@@ -331,7 +331,7 @@ fn page(findings: &Findings) -> String {
     }
     // Rows of one table come one after the other.
     let body = body.replace("</table>\n<table>", "\n").replace("**", "");
-    let pictures: String = GROUPS.iter().map(|group| timeline(findings, group.name)).collect();
+    let pictures: String = GROUPS.iter().map(|group| timeline(findings, group)).collect();
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>What the locks survive</title>\n<style>\n\
          body {{ font: 15px/1.5 sans-serif; max-width: 1240px; margin: 2em auto; padding: 0 1em }}\n\
@@ -346,16 +346,10 @@ fn page(findings: &Findings) -> String {
 }
 
 /// The lanes of one lock where most went wrong.
-fn timeline(findings: &Findings, group: &str) -> String {
-    let parties: Vec<&Arc<Party>> = findings.parties_of(group).collect();
-    let of_group: Vec<&Done> = findings
-        .done
-        .iter()
-        .filter(|done| match done.planned.target {
-            Target::Process(number) => findings.parties[number].group.name == group,
-            Target::Servers | Target::Touched => true,
-        })
-        .collect();
+fn timeline(findings: &Findings, group: &Group) -> String {
+    let parties: Vec<&Arc<Party>> = findings.parties_of(group.name).collect();
+    let concerns = |done: &&Done| done.concerns(group, &findings.parties);
+    let of_group: Vec<&Done> = findings.done.iter().filter(concerns).collect();
     let span = SECONDS * 1_000_000_000;
     let within = |from: u64| of_group.iter().filter(|done| (from..from + span).contains(&done.from)).count();
     let begin = of_group.iter().map(|done| done.from).max_by_key(|from| within(*from)).unwrap_or(findings.begin);
@@ -392,9 +386,10 @@ fn timeline(findings: &Findings, group: &str) -> String {
     }
     let seconds = (begin - findings.begin.min(begin)) / 1_000_000_000;
     format!(
-        "<h3>{group}</h3>\n<svg width=\"1180\" height=\"{height:.0}\"><defs><pattern id=\"fault\" width=\"6\" height=\"6\" \
+        "<h3>{}</h3>\n<svg width=\"1180\" height=\"{height:.0}\"><defs><pattern id=\"fault\" width=\"6\" height=\"6\" \
          patternUnits=\"userSpaceOnUse\"><path d=\"M0 6L6 0\" stroke=\"#b50\" stroke-width=\"1\"/></pattern></defs>\n\
-         {svg}</svg>\n<p>From second {seconds} on.</p>\n"
+         {svg}</svg>\n<p>From second {seconds} on.</p>\n",
+        group.name
     )
 }
 
