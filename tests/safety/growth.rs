@@ -1,4 +1,4 @@
-//! What processes and servers have in use, second after second, and whether it grows.
+//! The memory and the like that processes and servers have in use, second after second, and whether it grows.
 
 use std::{
     collections::BTreeMap,
@@ -12,14 +12,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Rule, party::Party};
+use crate::party::Party;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Of fewer nothing can be said.
+/// Fewer samples say nothing.
 const ENOUGH: usize = 60;
 
-/// What is had in use: its name, how much more of it is no growth, and a share of it that is none either.
+/// The things in use: the name of each, how much more of it is no growth, and a share of it that is none either.
 const USES: [(&str, f64, f64); 5] = [
     ("KiB of memory", 2048.0, 0.1),
     ("descriptors", 2.0, 0.05),
@@ -61,7 +61,7 @@ impl Sampler {
                         samples.entry((what, whose)).or_default().push((at, count as f64));
                     }
                 };
-                for party in parties.iter().filter(|party| !matches!(party.group.rule, Rule::Foreign)) {
+                for party in parties.iter().filter(|party| !party.is_foreign()) {
                     let Some(pid) = party.pid() else { continue };
                     // Another process begins anew.
                     let whose = || format!("{} ({pid})", party.name());
@@ -83,7 +83,7 @@ impl Sampler {
         Sampler { end, thread }
     }
 
-    /// What each had, those first that grew most.
+    /// The growth of each, the largest first.
     pub fn growths(self) -> Vec<Growth> {
         self.end.store(true, Relaxed);
         let samples = self.thread.join().unwrap();
@@ -95,7 +95,7 @@ impl Sampler {
 }
 
 fn growth(what: usize, whose: String, samples: &[(f64, f64)]) -> Option<Growth> {
-    // What is needed once is had after the first quarter.
+    // A process has after the first quarter what it needs once.
     let later = &samples[samples.len() / 4..];
     if later.len() < ENOUGH {
         return None;

@@ -38,7 +38,7 @@ pub struct History {
     pub ended_from_outside: Vec<(u64, u64)>,
 }
 
-/// What a process added to a counter that it shares with others.
+/// The additions of one process to a counter that it shares with others.
 #[derive(Debug, Clone, Default)]
 pub struct Updates {
     pub begun: usize,
@@ -86,7 +86,7 @@ impl History {
         let (mut claims, mut believed): (Vec<Claim>, _) = (Vec::new(), Vec::new());
         for claim in all {
             let end = self.ended_from_outside.iter().copied().filter(|(from, _)| *from <= claim.to);
-            // Of the claims of one hold, it may have come in the first or between two.
+            // The end may have come in the first claim of a hold, or between two of them.
             let begin = claims
                 .iter()
                 .rev()
@@ -108,7 +108,7 @@ impl History {
 
     /// The acquires that were given a token which is not larger than the one before, of a lock that is not kept.
     pub fn repeated(&self) -> Vec<Violation> {
-        // Who has lost it meanwhile may have none at the end.
+        // A holder that has lost its lock meanwhile may have none at the end.
         let has_token = |held: &(i64, u64, u64)| held.0 > 0;
         let held = self.attempts.iter().filter_map(|attempt| attempt.held).filter(has_token).collect::<Vec<_>>();
         let is_wrong = |pair: &&[(i64, u64, u64)]| pair[1].0 <= pair[0].0;

@@ -1,8 +1,8 @@
-//! Processes of every kind of lock under faults of every kind, on three servers and on one: whether anybody believes that it holds
-//! what another one believes it holds, whether all goes on when all is well again, and what those would have done who do
-//! not look.
+//! Processes of every kind of lock under faults of every kind, on three servers and on one: whether anybody believes that
+//! it holds what another one believes it holds, whether all goes on when all is well again, and what those would have done
+//! who do not look.
 //!
-//! `ci/safety [MINUTES] [SEED]` runs it for as long as one wants, and says where its report lies.
+//! `ci/safety [--soak] [MINUTES] [SEED]` runs it for as long as one wants, and says where its report lies.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 #[path = "../support/mod.rs"]
@@ -58,7 +58,7 @@ pub enum Rule {
     ReadWrite,
     /// An administrator deletes its znodes: nobody can promise anything but that it goes on.
     Touched,
-    /// Other clients, as they are: what happens to them is told, and nobody is blamed.
+    /// Other clients, as they are: the report has what happens to them, and nobody is blamed.
     Foreign,
     /// A control: there is no lock.
     Nothing,
@@ -144,7 +144,7 @@ mod slow {
             wrong.push(format!("updates were lost: {guarded:?}"));
         }
         let resumed = findings.resumed_at(0.99);
-        // Of fewer, it is the longest.
+        // The 99th percentile of fewer is the longest.
         if findings.resumed.len() >= 100 && resumed > RESUMED {
             wrong.push(format!("{resumed:?} from the end of the faults to the next grant: more than {RESUMED:?}"));
         }
@@ -186,12 +186,12 @@ fn run(length: Duration, seed: u64, servers: usize, soaks: bool) -> Findings {
     parties.iter().for_each(|party| party.quit());
     left.extend(missing(&own, |party| party.is_idle() || party.has_ended()).into_iter().map(why));
     if left.is_empty() {
-        left.extend(kept(&administrator).into_iter().map(Left::for_ever));
+        left.extend(kept(&administrator).iter().map(|znode| Left::of_ours(format!("{znode:x?} is left"))));
     }
     parties.iter().for_each(|party| party.close());
     left.extend(missing(&own, Party::has_ended).into_iter().map(why));
     for party in &parties {
-        left.extend(party.broken.lock().unwrap().iter().cloned().map(Left::for_ever));
+        left.extend(party.broken.lock().unwrap().iter().cloned().map(Left::of_ours));
     }
     let counts = COUNTERS.map(|kind| Count::of(kind, &parties, &administrator));
     let violations = GROUPS.iter().map(|group| {
@@ -205,30 +205,26 @@ fn run(length: Duration, seed: u64, servers: usize, soaks: bool) -> Findings {
     Findings { seed, servers, took, begin, parties, done, violations, controls, counts, resumed, growths, left }
 }
 
-/// Those of whom this is not so for as long as one can wait.
-fn missing(all: &[Arc<Party>], is_so: impl Fn(&Party) -> bool) -> Vec<Arc<Party>> {
+/// The rest of something that is to vanish, after as long as one can wait for it.
+fn rest<T>(look: impl Fn() -> Vec<T>) -> Vec<T> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let missing: Vec<Arc<Party>> = all.iter().filter(|party| !is_so(party)).cloned().collect();
-        if missing.is_empty() || Instant::now() > deadline {
-            return missing;
+        let rest = look();
+        if rest.is_empty() || Instant::now() > deadline {
+            return rest;
         }
-        thread::sleep(Duration::from_millis(10));
+        thread::sleep(Duration::from_millis(50));
     }
 }
 
-/// The znodes of sessions that are left of locks whose processes are done with them, and live.
-fn kept(client: &CuratorFramework) -> Vec<String> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let of_own = GROUPS.iter().filter(|group| !matches!(group.rule, Rule::Foreign | Rule::Nothing));
-        let znodes = of_own.flat_map(|group| znodes(client, group)).filter(|znode| znode.owner != 0);
-        let kept: Vec<String> = znodes.map(|znode| format!("{znode:x?} is left")).collect();
-        if kept.is_empty() || Instant::now() > deadline {
-            return kept;
-        }
-        thread::sleep(Duration::from_millis(100));
-    }
+fn missing(all: &[Arc<Party>], is_so: impl Fn(&Party) -> bool) -> Vec<Arc<Party>> {
+    rest(|| all.iter().filter(|party| !is_so(party)).cloned().collect())
+}
+
+/// The znodes of sessions that live, of locks whose processes are done with them.
+fn kept(client: &CuratorFramework) -> Vec<Znode> {
+    let of_own = || GROUPS.iter().filter(|group| !matches!(group.rule, Rule::Foreign | Rule::Nothing));
+    rest(|| of_own().flat_map(|group| znodes(client, group)).filter(|znode| znode.owner != 0).collect())
 }
 
 /// The tokens of holds that this process has given back, with an answer.
@@ -239,7 +235,7 @@ fn released(party: &Party) -> Vec<i64> {
     done.map(|(token, ..)| token).filter(|_| !party.keeps()).collect()
 }
 
-/// What did not go on or end as it should.
+/// A process that did not go on or end as it should, or a znode that stayed.
 #[derive(Debug)]
 pub struct Left {
     pub what: String,
@@ -248,12 +244,12 @@ pub struct Left {
 }
 
 impl Left {
-    fn for_ever(what: String) -> Left {
+    fn of_ours(what: String) -> Left {
         Left { what, brought_back: None }
     }
 }
 
-/// Of a process that does not go on: what each server shows of its lock.
+/// Tells of a process that does not go on when it last did, and how each server shows its lock.
 fn why(party: &Party, parties: &[Arc<Party>], cluster: &TestingCluster, begin: u64) -> Left {
     let (servers, path) = (cluster.servers(), party.group.name);
     let views: Vec<Vec<Znode>> = servers.iter().map(|server| view(server, party.group)).collect();
@@ -280,7 +276,7 @@ struct Znode {
     czxid: i64,
 }
 
-/// What one server shows below the path of these.
+/// One server's view of the lock of these.
 fn view(server: &TestingServer, group: &Group) -> Vec<Znode> {
     znodes(&connect(builder_at(&server.connect_string(), NAMESPACE)), group)
 }
@@ -297,13 +293,13 @@ fn znodes(client: &CuratorFramework, group: &Group) -> Vec<Znode> {
     znodes
 }
 
-/// What the processes of a kind have added to their counter, and what it shows.
+/// The counter of the processes of one kind, and their own account of it.
 #[derive(Debug)]
 pub struct Count {
     pub kind: &'static str,
     pub begun: usize,
     pub done: usize,
-    /// Done by two, from the same number on.
+    /// Two have added to the same number so often.
     pub lost: usize,
     pub value: usize,
 }

@@ -215,7 +215,7 @@ impl Lock for Leader {
                 return Err(Error::StillTaken { path: self.path.clone(), ahead: None });
             }
         }
-        // Of each term: a latch whose session was lost queues again, and may lead again.
+        // Each term has its own hold: a latch whose session was lost queues again, and may lead again.
         prober.watch(|| match latch.leadership() {
             Some(leadership) => {
                 let hold = leadership.hold();

@@ -33,7 +33,7 @@ pub struct Findings {
     pub counts: [Count; 2],
     /// The time from the end of all faults of a lock to its next grant, the shortest first.
     pub resumed: Vec<Resumed>,
-    /// What was used in the end beyond what was at the begin, the most first.
+    /// The growth of each thing in use, the largest first.
     pub growths: Vec<Growth>,
     pub left: Vec<Left>,
 }
@@ -263,7 +263,7 @@ fn history_of(findings: &Findings, group: &str) -> String {
     let mut lines: Vec<(u64, String)> = Vec::new();
     for party in findings.parties_of(group) {
         let history = party.history.lock().unwrap();
-        // What has no certain end was the last that a process did.
+        // Jepsen's processes do nothing more after an operation that has no certain end.
         let mut process = party.number;
         let mut add = |process: usize, time: u64, kind: &str, op: &str, value: i64| {
             let since = time.saturating_sub(findings.begin);
