@@ -58,6 +58,9 @@ public final class CuratorPeer {
     private final Random random = new Random();
     private volatile CuratorFramework client;
     private volatile boolean isStopped;
+    /** When this hold's client was first told that its connection is in doubt; 0: not yet. */
+    private final AtomicLong doubtfulSince = new AtomicLong();
+    private boolean isSlow;
 
     /** What an acquire got. */
     private interface Held {
@@ -111,7 +114,10 @@ public final class CuratorPeer {
                 last.release();
                 say("released " + at);
             }
-            case "hammer" -> hammer(words[1], words[2], Integer.parseInt(words[3]));
+            case "hammer" -> {
+                isSlow = words.length > 4;
+                hammer(words[1], words[2], Integer.parseInt(words[3]));
+            }
             case "revoke" -> {
                 long at = System.nanoTime();
                 Revoker.attemptRevoke(client, words[1]);
@@ -202,6 +208,11 @@ public final class CuratorPeer {
             builder.aclProvider(creatorOnly());
         }
         client = builder.build();
+        client.getConnectionStateListenable().addListener((of, state) -> {
+            if (!state.isConnected()) {
+                doubtfulSince.compareAndSet(0, System.nanoTime());
+            }
+        });
         client.start();
         if (!client.blockUntilConnected(PATIENCE_SECONDS, TimeUnit.SECONDS)) {
             throw new IllegalStateException("no connection");
@@ -314,6 +325,7 @@ public final class CuratorPeer {
         }
         Held got = attempt(kind, path, -1);
         long from = System.nanoTime();
+        doubtfulSince.set(0);
         List<String> lines = new ArrayList<>();
         for (String node : got.nodes()) {
             Stat stat = client.checkExists().forPath(node);
@@ -325,12 +337,17 @@ public final class CuratorPeer {
         if (isRevocable) {
             say("told " + askedAt + " " + lines.get(0));
         }
+        if (isSlow) {
+            Thread.sleep(random.nextInt(40) == 0 ? random.nextLong(300, 3000) : random.nextLong(15));
+        }
         long to = System.nanoTime();
+        long doubtful = doubtfulSince.get();
+        long validUntil = isSlow && doubtful != 0 ? Math.min(doubtful, to) : to;
         try {
             got.release();
         } finally {
             for (String line : lines) {
-                say("hold " + got.mode() + " " + from + " " + to + " " + line + " " + to + " 0");
+                say("hold " + got.mode() + " " + from + " " + to + " " + line + " " + validUntil + " 0");
             }
         }
     }

@@ -2,6 +2,7 @@
 
 import logging
 import queue
+import random
 import sys
 import threading
 import time
@@ -70,10 +71,12 @@ class Peer:
         if state == KazooState.LOST:
             self.losses.append((self.doubtful_since, now))
 
-    def once(self, lock):
+    def once(self, lock, is_slow):
         lock.acquire()
         begin = time.monotonic_ns()
         node = self.describe(lock)
+        if is_slow:
+            time.sleep(random.uniform(0.3, 3) if random.randrange(40) == 0 else random.uniform(0, 0.015))
         end = time.monotonic_ns()
         lock.release()
         doubts = [since for since, told in self.losses if told >= begin]
@@ -92,7 +95,7 @@ class Peer:
             for _ in range(int(words[3])):
                 if self.is_stopped.is_set():
                     break
-                self.once(self.lock(words[1], words[2]))
+                self.once(self.lock(words[1], words[2]), len(words) > 4)
             say("done 0")
         elif words[0] == "read":
             say("data " + self.client.get(words[1])[0].decode())

@@ -134,6 +134,9 @@ impl<'a> Saboteur<'a> {
             FaultKind::LostReplyToMulti => lose_reply(&|| RequestMatch::op(op::MULTI)),
             FaultKind::Expiry => {
                 let session = party.session();
+                if session == 0 {
+                    return;
+                }
                 let from = shared_clock();
                 // The session may have ended by itself, and the servers may be away.
                 let ended = expire_session(&self.cluster.connect_string(), session, &password_of(session));

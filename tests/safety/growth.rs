@@ -8,7 +8,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    thread::{self, JoinHandle},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -42,56 +42,37 @@ pub struct Growth {
     pub grows: bool,
 }
 
-pub struct Sampler {
-    end: Arc<AtomicBool>,
-    thread: JoinHandle<Samples>,
-}
-
-impl Sampler {
-    /// Looks at the processes of our own, and asks a server by this.
-    pub fn start(parties: &[Arc<Party>], ask: impl Fn(&str) -> Result<u64> + Send + 'static) -> Sampler {
-        let end = Arc::<AtomicBool>::default();
-        let (is_over, parties) = (end.clone(), parties.to_vec());
-        let thread = thread::spawn(move || {
-            let (begin, mut samples) = (Instant::now(), Samples::new());
-            while !is_over.load(Relaxed) {
-                let at = begin.elapsed().as_secs_f64();
-                let mut add = |what: usize, whose: String, count: Option<u64>| {
-                    if let Some(count) = count {
-                        samples.entry((what, whose)).or_default().push((at, count as f64));
-                    }
-                };
-                for party in parties.iter().filter(|party| !party.is_foreign()) {
-                    let Some(pid) = party.pid() else { continue };
-                    // Another process begins anew.
-                    let whose = || format!("{} ({pid})", party.name());
-                    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-                    let field = |name: &str| {
-                        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-                        line.split_whitespace().next()?.parse().ok()
-                    };
-                    add(0, whose(), field("VmRSS:"));
-                    add(1, whose(), fs::read_dir(format!("/proc/{pid}/fd")).ok().map(|files| files.count() as u64));
-                    add(2, whose(), field("Threads:"));
-                }
-                add(3, "a server".to_owned(), ask("zk_watch_count").ok());
-                add(4, "a server".to_owned(), ask("zk_znode_count").ok());
-                thread::sleep(INTERVAL);
+/// Looks at the processes of our own, and asks a server by this. Gives the growth of each, the largest first.
+pub fn growths(parties: &[Arc<Party>], ask: impl Fn(&str) -> Result<u64>, is_over: &AtomicBool) -> Vec<Growth> {
+    let (begin, mut samples) = (Instant::now(), Samples::new());
+    while !is_over.load(Relaxed) {
+        let at = begin.elapsed().as_secs_f64();
+        let mut add = |what: usize, whose: String, count: Option<u64>| {
+            if let Some(count) = count {
+                samples.entry((what, whose)).or_default().push((at, count as f64));
             }
-            samples
-        });
-        Sampler { end, thread }
+        };
+        for party in parties.iter().filter(|party| !party.is_foreign()) {
+            let Some(pid) = party.pid() else { continue };
+            // Another process begins anew.
+            let whose = || format!("{} ({pid})", party.name());
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let field = |name: &str| {
+                let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+                line.split_whitespace().next()?.parse().ok()
+            };
+            add(0, whose(), field("VmRSS:"));
+            add(1, whose(), fs::read_dir(format!("/proc/{pid}/fd")).ok().map(|files| files.count() as u64));
+            add(2, whose(), field("Threads:"));
+        }
+        add(3, "a server".to_owned(), ask("zk_watch_count").ok());
+        add(4, "a server".to_owned(), ask("zk_znode_count").ok());
+        thread::sleep(INTERVAL);
     }
-
-    /// The growth of each, the largest first.
-    pub fn growths(self) -> Vec<Growth> {
-        self.end.store(true, Relaxed);
-        let samples = self.thread.join().unwrap();
-        let mut growths: Vec<Growth> =
-            samples.into_iter().filter_map(|((what, whose), samples)| growth(what, whose, &samples)).collect();
-        growths.sort_by(|one, other| other.more.total_cmp(&one.more));
-        growths
-    }
+    let growth = |((what, whose), samples): ((usize, String), Vec<(f64, f64)>)| growth(what, whose, &samples);
+    let mut growths: Vec<Growth> = samples.into_iter().filter_map(growth).collect();
+    growths.sort_by(|one, other| other.more.total_cmp(&one.more));
+    growths
 }
 
 fn growth(what: usize, whose: String, samples: &[(f64, f64)]) -> Option<Growth> {

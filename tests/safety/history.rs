@@ -20,7 +20,7 @@ pub struct Attempt {
     pub invoked: u64,
     /// Token, the return of the acquire and the call of the release; what a killed process had is not known.
     pub held: Option<(i64, u64, u64)>,
-    /// Microseconds to `valid_until` at the call of the release; negative where nothing is said of it.
+    /// Microseconds to `valid_until` at the call of the release, of a hold that was valid at the look before.
     pub margin: Option<i64>,
     pub done: Option<u64>,
     /// Empty: it went well.

@@ -8,6 +8,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod comparer;
 mod faults;
 mod growth;
 mod history;
@@ -22,22 +23,21 @@ mod witness;
 use std::{
     collections::BTreeSet,
     env,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     thread,
     time::{Duration, Instant},
 };
 
+use comparer::Stale;
 use curator_locks::{
     CuratorFramework,
     testing::{TestingCluster, TestingServer},
 };
 use faults::{Done, Saboteur};
-use growth::Sampler;
-use history::{Attempt, Claim};
-use party::Party;
+use history::Claim;
+use party::{KEEPER, Party};
 use report::Findings;
-use support::{PATIENCE, builder_at, connect, eventually, history::shared_clock};
-use witness::Witnesses;
+use support::{PATIENCE, aside::Aside, builder_at, connect, eventually, history::shared_clock};
 
 const SESSION: Duration = Duration::from_secs(2);
 const NAMESPACE: &str = "safety";
@@ -85,8 +85,8 @@ const COUNTERS: [&str; 2] = ["guarded", "unguarded"];
 const V: &str = "victim";
 const R: &str = "rival";
 
-pub static GROUPS: [Group; 16] = [
-    Group { name: "mutex", rule: Rule::One, parties: &[("mutex", V), ("mutex", V), ("mutex", V)] },
+pub static GROUPS: [Group; 19] = [
+    Group { name: "mutex", rule: Rule::One, parties: &[("reentrant", V), ("mutex", V), ("mutex", KEEPER)] },
     Group { name: "cached", rule: Rule::Cached, parties: &[("cached_mutex", V), ("cached_mutex", V), ("mutex", V)] },
     Group {
         name: "readwrite",
@@ -97,13 +97,17 @@ pub static GROUPS: [Group; 16] = [
     Group { name: "leases", rule: Rule::AtMost(2), parties: &[("two_leases", V); 4] },
     Group { name: "unfair", rule: Rule::One, parties: &[("unfair", V); 3] },
     Group { name: "multi", rule: Rule::Cached, parties: &[("multi", V), ("multi", V), ("cached_multi", V)] },
+    // Of each two that exclude each other in one path, the tokens in the others say nothing.
+    Group { name: "overlapping", rule: Rule::AtMost(1), parties: &[("overlapping", V); 3] },
     Group { name: "writelock", rule: Rule::One, parties: &[("zk_write_lock", V); 2] },
     Group { name: "leader", rule: Rule::One, parties: &[("leader", V); 3] },
     Group { name: "fenced", rule: Rule::One, parties: &[("fenced", V); 2] },
+    Group { name: "zklock", rule: Rule::One, parties: &[("zklock", V); 2] },
     Group { name: "guarded", rule: Rule::One, parties: &[("guarded", V); 2] },
     Group { name: "unguarded", rule: Rule::One, parties: &[("unguarded", V); 2] },
     Group { name: "touched", rule: Rule::Touched, parties: &[("mutex", V); 2] },
     Group { name: "curator", rule: Rule::Foreign, parties: &[("curator", V); 2] },
+    Group { name: "curator-keeper", rule: Rule::Foreign, parties: &[("curator", KEEPER); 2] },
     Group { name: "kazoo", rule: Rule::Foreign, parties: &[("kazoo", V); 2] },
     Group { name: "none", rule: Rule::Nothing, parties: &[("none", V); 2] },
 ];
@@ -111,8 +115,10 @@ pub static GROUPS: [Group; 16] = [
 /// Runs what a child process is for; by itself it does nothing.
 #[test]
 fn child_process() {
-    if let Some((_, arguments)) = support::child::role() {
-        prober::run(&arguments);
+    match support::child::role() {
+        Some((role, arguments)) if role == "command" => prober::run_command(&arguments),
+        Some((_, arguments)) => prober::run(&arguments),
+        None => {}
     }
 }
 
@@ -135,7 +141,7 @@ mod slow {
                 wrong.push(format!("{}: {} violations: {first}", group.name, violations.len()));
             }
         }
-        wrong.extend(findings.left.iter().filter(|left| left.brought_back.is_none()).map(|left| left.what.clone()));
+        wrong.extend(findings.left.iter().filter(|left| !left.is_stale).map(|left| left.what.clone()));
         if soaks {
             wrong.extend(findings.growths.iter().filter(|growth| growth.grows).map(|growth| format!("{growth:?}")));
         }
@@ -169,29 +175,42 @@ fn run(length: Duration, seed: u64, servers: usize, soaks: bool) -> Findings {
     eventually("each has had its lock", || parties.iter().all(has_granted));
     let (begin, began) = (shared_clock(), Instant::now());
     let plan = schedule::plan(seed, length, parties.len(), &schedule::kinds(servers, !soaks));
-    let witnesses = Witnesses::of(cluster.servers());
+    let addresses: Vec<String> = cluster.servers().iter().map(TestingServer::connect_string).collect();
+    let outages_of = |address: &String| {
+        let address = address.clone();
+        Aside::run(move |is_over: &AtomicBool| witness::outages(&address, is_over))
+    };
+    let witnesses: Vec<_> = addresses.iter().map(outages_of).collect();
+    let comparer = Aside::run(move |is_over: &AtomicBool| comparer::compare(&addresses, is_over));
     let cluster = Arc::new(cluster);
-    let asked = cluster.clone();
-    let sampler = Sampler::start(&parties, move |name| asked.servers()[0].metric(name));
+    let (asked, sampled) = (cluster.clone(), parties.clone());
+    let sampler = Aside::run(move |is_over: &AtomicBool| {
+        growth::growths(&sampled, |name| asked.servers()[0].metric(name), is_over)
+    });
     let done = Saboteur::new(&parties, &cluster, &administrator).carry_out(&plan);
     // The time in which the locks of the last fault have to go on: the report measures it.
     thread::sleep(2 * SESSION);
-    let (end, took, outages) = (shared_clock(), began.elapsed(), witnesses.outages());
-    let growths = sampler.growths();
+    let (end, took) = (shared_clock(), began.elapsed());
+    let outages: Vec<(u64, u64)> = witnesses.into_iter().flat_map(Aside::end).collect();
+    let growths = sampler.end();
     let own: Vec<Arc<Party>> = parties.iter().filter(|party| !party.is_foreign()).cloned().collect();
-    let why = |party: Arc<Party>| why(&party, &parties, &cluster, begin);
+    let why = |party: Arc<Party>| Left::of(party.group.name, why(&party, &cluster, begin));
     // That its session ends helps nobody yet.
     let goes_on = |party: &Party| party.history.lock().unwrap().claims.last().is_some_and(|claim| claim.from > end);
     let mut left: Vec<Left> = missing(&own, goes_on).into_iter().map(why).collect();
     parties.iter().for_each(|party| party.quit());
     left.extend(missing(&own, |party| party.is_idle() || party.has_ended()).into_iter().map(why));
     if left.is_empty() {
-        left.extend(kept(&administrator).iter().map(|znode| Left::of_ours(format!("{znode:x?} is left"))));
+        left.extend(kept(&administrator).iter().map(|(lock, znode)| Left::of(lock, format!("{znode:x?} is left"))));
     }
     parties.iter().for_each(|party| party.close());
     left.extend(missing(&own, Party::has_ended).into_iter().map(why));
     for party in &parties {
-        left.extend(party.broken.lock().unwrap().iter().cloned().map(Left::of_ours));
+        left.extend(party.broken.lock().unwrap().iter().cloned().map(|what| Left::of("", what)));
+    }
+    let stale = comparer.end();
+    for left in &mut left {
+        left.is_stale = stale.iter().any(|stale| stale.lock == left.lock && stale.to > end);
     }
     let counts = COUNTERS.map(|kind| Count::of(kind, &parties, &administrator));
     let violations = GROUPS.iter().map(|group| {
@@ -199,10 +218,25 @@ fn run(length: Duration, seed: u64, servers: usize, soaks: bool) -> Findings {
         let repeated = of_group.flat_map(|party| party.history.lock().unwrap().repeated());
         history::check(group.rule, claims_of(group, &parties, careful)).into_iter().chain(repeated).collect()
     });
-    let (violations, controls) = (violations.collect(), [careless, late].map(|how| control(&parties, how)));
-    let mut resumed = resumed(&parties, &done, &outages, begin, end);
-    resumed.retain(|resumed| left.iter().all(|left| left.brought_back != Some(resumed.lock)));
-    Findings { seed, servers, took, begin, parties, done, violations, controls, counts, resumed, growths, left }
+    let violations = violations.collect();
+    let [careless, late] = [careless, late].map(|how| control(&parties, how));
+    let resumed = resumed(&parties, &done, (&outages, &stale), begin, end);
+    Findings {
+        seed,
+        servers,
+        took,
+        begin,
+        parties,
+        done,
+        violations,
+        careless,
+        late,
+        counts,
+        resumed,
+        stale,
+        growths,
+        left,
+    }
 }
 
 /// The rest of something that is to vanish, after as long as one can wait for it.
@@ -222,49 +256,38 @@ fn missing(all: &[Arc<Party>], is_so: impl Fn(&Party) -> bool) -> Vec<Arc<Party>
 }
 
 /// The znodes of sessions that live, of locks whose processes are done with them.
-fn kept(client: &CuratorFramework) -> Vec<Znode> {
+fn kept(client: &CuratorFramework) -> Vec<(&'static str, Znode)> {
     let of_own = || GROUPS.iter().filter(|group| !matches!(group.rule, Rule::Foreign | Rule::Nothing));
-    rest(|| of_own().flat_map(|group| znodes(client, group)).filter(|znode| znode.owner != 0).collect())
-}
-
-/// The tokens of holds that this process has given back, with an answer.
-fn released(party: &Party) -> Vec<i64> {
-    let history = party.history.lock().unwrap();
-    let is_done = |attempt: &&Attempt| attempt.done.is_some() && attempt.error.is_empty();
-    let done = history.attempts.iter().filter(is_done).filter_map(|attempt| attempt.held);
-    done.map(|(token, ..)| token).filter(|_| !party.keeps()).collect()
+    let of = |group: &'static Group| znodes(client, group).into_iter().map(|znode| (group.name, znode));
+    rest(|| of_own().flat_map(of).filter(|(_, znode)| znode.owner != 0).collect())
 }
 
 /// A process that did not go on or end as it should, or a znode that stayed.
 #[derive(Debug)]
 pub struct Left {
     pub what: String,
-    /// The lock of which a server shows a znode that was deleted.
-    pub brought_back: Option<&'static str>,
+    lock: &'static str,
+    /// A server showed a znode of this lock that was deleted.
+    pub is_stale: bool,
 }
 
 impl Left {
-    fn of_ours(what: String) -> Left {
-        Left { what, brought_back: None }
+    fn of(lock: &'static str, what: String) -> Left {
+        Left { what, lock, is_stale: false }
     }
 }
 
 /// Tells of a process that does not go on when it last did, and how each server shows its lock.
-fn why(party: &Party, parties: &[Arc<Party>], cluster: &TestingCluster, begin: u64) -> Left {
-    let (servers, path) = (cluster.servers(), party.group.name);
-    let views: Vec<Vec<Znode>> = servers.iter().map(|server| view(server, party.group)).collect();
-    let of_group = parties.iter().filter(|other| other.group.name == path);
-    let released: BTreeSet<i64> = of_group.flat_map(|party| released(party)).collect();
-    let is_old = |znode: &Znode| released.contains(&znode.czxid);
-    let brought_back = (servers.len() > 1 && views.iter().flatten().any(is_old)).then_some(path);
+fn why(party: &Party, cluster: &TestingCluster, begin: u64) -> String {
+    let views: Vec<Vec<Znode>> = cluster.servers().iter().map(|server| view(server, party.group)).collect();
     let history = party.history.lock().unwrap();
     let since = |at: u64| Duration::from_nanos(at.saturating_sub(begin));
     let last = history.attempts.last().map(|attempt| (since(attempt.invoked), attempt.done.map(since)));
     let (name, session, claim) = (party.name(), party.session(), history.claims.last().map(|claim| since(claim.to)));
-    let what = format!(
+    let path = party.group.name;
+    format!(
         "{name} of {path}, session {session:#x}, does not go on; its last acquire {last:?}, claim {claim:?}; {views:x?}"
-    );
-    Left { what, brought_back }
+    )
 }
 
 /// As a server shows it.
@@ -338,11 +361,9 @@ fn claims_of(group: &Group, parties: &[Arc<Party>], how: How) -> Vec<Claim> {
     parties.iter().filter(|party| party.group.name == group.name).flat_map(|party| how(party)).collect()
 }
 
-/// How many violations there would have been of all locks together.
-fn control(parties: &[Arc<Party>], how: How) -> usize {
-    let is_lock = |group: &&Group| group.rule.is_promised();
-    let of = |group: &Group| history::check(group.rule, claims_of(group, parties, how)).len();
-    GROUPS.iter().filter(is_lock).map(of).sum()
+/// How many violations there would have been of each lock.
+fn control(parties: &[Arc<Party>], how: How) -> Vec<usize> {
+    GROUPS.iter().map(|group| history::check(group.rule, claims_of(group, parties, how)).len()).collect()
 }
 
 /// A lock that nobody held at the end of its faults, and how long it took until somebody did.
@@ -356,7 +377,13 @@ pub struct Resumed {
 
 /// How long it took from the end of the faults to the first grant of each lock that nobody held then, where no other fault came
 /// soon after.
-fn resumed(parties: &[Arc<Party>], done: &[Done], outages: &[(u64, u64)], begin: u64, end: u64) -> Vec<Resumed> {
+fn resumed(
+    parties: &[Arc<Party>],
+    done: &[Done],
+    (outages, stale): (&[(u64, u64)], &[Stale]),
+    begin: u64,
+    end: u64,
+) -> Vec<Resumed> {
     let enough = RESUMED.as_nanos() as u64;
     let mut times = Vec::new();
     for group in GROUPS.iter().filter(|group| !matches!(group.rule, Rule::Foreign | Rule::Nothing)) {
@@ -364,6 +391,7 @@ fn resumed(parties: &[Arc<Party>], done: &[Done], outages: &[(u64, u64)], begin:
         let mut faults: Vec<(u64, u64)> =
             done.iter().filter(|fault| fault.concerns(group, parties)).map(|fault| (fault.from, fault.to)).collect();
         faults.extend(outages);
+        faults.extend(stale.iter().filter(|stale| stale.lock == group.name).map(|stale| (stale.from, stale.to)));
         faults.sort_unstable();
         let mut healed = begin;
         for (from, to) in faults.into_iter().chain([(end, end)]) {

@@ -1,6 +1,8 @@
 //! The processes, as the director sees them: started again whenever they end, behind proxies, and heard.
 
 use std::{
+    env,
+    process::{Command, Stdio},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering::SeqCst},
@@ -9,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use curator_locks::testing::{FaultProxy, TestingServer};
+use curator_locks::testing::{Dialect, FaultProxy, TestingServer};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -26,6 +28,9 @@ const POLL: Duration = Duration::from_millis(50);
 
 /// How long another client does nothing after a few locks.
 const PAUSE: Duration = Duration::from_millis(30);
+
+/// The side whose servers answer as ClickHouse Keeper does.
+pub const KEEPER: &str = "keeper";
 
 pub struct Party {
     pub number: usize,
@@ -57,7 +62,9 @@ impl Party {
         servers: &[TestingServer],
         seed: u64,
     ) -> Arc<Party> {
-        let proxies = servers.iter().map(|server| FaultProxy::start(("127.0.0.1", server.port())).unwrap()).collect();
+        let dialect = if side == KEEPER { Dialect::Keeper } else { Dialect::ZooKeeper };
+        let proxy = |server: &TestingServer| FaultProxy::start_as(("127.0.0.1", server.port()), dialect).unwrap();
+        let proxies = servers.iter().map(proxy).collect();
         let (pid, session, quits, is_idle, has_ended, closes, is_killed, broken, history) = Default::default();
         let party = Arc::new(Party {
             number,
@@ -98,6 +105,9 @@ impl Party {
     fn run(&self) {
         for life in 0_u64.. {
             let servers: Vec<String> = self.proxies.iter().map(FaultProxy::connect_string).collect();
+            if self.is_command() {
+                self.history.lock().unwrap().invoked(shared_clock());
+            }
             let mut child = self.begin(servers.join(","), self.seed ^ life << 32);
             self.pid.store(child.pid().as_raw(), SeqCst);
             let has_said_goodbye = self.hear(&mut child);
@@ -107,16 +117,25 @@ impl Party {
                 status.is_some()
             });
             self.pid.store(0, SeqCst);
-            let was_killed = self.is_killed.swap(false, SeqCst) || self.kind == "fenced";
+            let was_killed = self.is_killed.swap(false, SeqCst) || matches!(self.kind, "fenced" | "zklock");
             if !self.is_foreign() && !status.is_some_and(|status| status.success() || was_killed) {
                 self.broken.lock().unwrap().push(format!("{} has ended with {status:?}", self.name()));
             }
             if has_said_goodbye {
                 return;
             }
-            self.history.lock().unwrap().ended(shared_clock());
+            let mut history = self.history.lock().unwrap();
+            match status.and_then(|status| status.code()) {
+                Some(0) if self.is_command() => history.done(shared_clock(), "ok"),
+                Some(code) if self.is_command() => history.done(shared_clock(), &format!("status {code}")),
+                _ => history.ended(shared_clock()),
+            }
+            drop(history);
             if self.quits.load(SeqCst) {
                 return;
+            }
+            if self.is_command() {
+                thread::sleep(PAUSE);
             }
         }
     }
@@ -126,6 +145,13 @@ impl Party {
         let command = match self.kind {
             "curator" => peers::curator(&[], &[servers, NAMESPACE.to_owned(), session]),
             "kazoo" => peers::kazoo(&[format!("{servers}/{NAMESPACE}"), String::new(), session]),
+            "zklock" => {
+                let mut zklock = Command::new(env!("CARGO_BIN_EXE_zklock"));
+                zklock.env("ZK_CONNECT", format!("{servers}/{NAMESPACE}")).env("HOME", "/nowhere");
+                zklock.args(["--session-timeout", &format!("{session}ms"), "run", &self.path(), "--"]);
+                zklock.arg(env::current_exe().unwrap()).stderr(Stdio::null());
+                return ChildProcess::start_by(zklock, "command", &[&seed.to_string()]);
+            }
             kind => {
                 return ChildProcess::start("prober", &[kind, self.side, &servers, &self.path(), &seed.to_string()]);
             }
@@ -135,6 +161,11 @@ impl Party {
 
     pub fn is_foreign(&self) -> bool {
         matches!(self.kind, "curator" | "kazoo")
+    }
+
+    /// Whether each of its processes is one hold.
+    fn is_command(&self) -> bool {
+        self.kind == "zklock"
     }
 
     fn path(&self) -> String {
@@ -164,7 +195,7 @@ impl Party {
                 thread::sleep(PAUSE);
                 child.tell_if_it_lives(&match self.quits.load(SeqCst) {
                     true => "quit".to_owned(),
-                    false => format!("hammer mutex {} 3", self.path()),
+                    false => format!("hammer mutex {} 3 slow", self.path()),
                 });
             }
             let number = |index: usize| words[index].parse::<i64>().unwrap();
@@ -214,11 +245,6 @@ impl Party {
     pub fn kill(&self) {
         self.is_killed.store(true, SeqCst);
         self.signal(Signal::SIGKILL);
-    }
-
-    /// Whether it hands its znode on without giving it back.
-    pub fn keeps(&self) -> bool {
-        self.kind.starts_with("cached")
     }
 
     /// `None` while it is not there.

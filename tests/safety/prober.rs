@@ -1,6 +1,7 @@
 //! One of the processes: it takes its lock again and again, and says when it believed that it holds it.
 
 use std::{
+    env,
     io::BufRead,
     sync::{
         Arc,
@@ -12,8 +13,8 @@ use std::{
 };
 
 use curator_locks::{
-    AcquireOptions, CuratorFramework, Error, HoldState, InterProcessMutex, InterProcessSemaphoreV2, LeaderLatch,
-    Result, RetryForever,
+    AcquireOptions, CuratorFramework, Error, HoldState, InterProcessMultiLock, InterProcessMutex,
+    InterProcessSemaphoreV2, LeaderLatch, Result, RetryForever,
 };
 
 use crate::{
@@ -46,8 +47,8 @@ impl Prober {
         });
         let returned = shared_clock();
         let mut belief: Option<(i64, u64, u64)> = None;
-        let (mut told, mut last) = (0, None);
-        loop {
+        let mut told = 0;
+        let (at, token, valid_until) = loop {
             // The clock comes first: a hold that is valid later was valid then, whatever pause lies in between.
             let (at, seen) = (shared_clock(), look());
             let is_same = belief.is_some_and(|(token, ..)| seen.is_valid && token == seen.token);
@@ -64,16 +65,15 @@ impl Prober {
                 }
             }
             let over = at.saturating_sub(returned) >= length.as_nanos() as u64 || self.quits.load(Relaxed);
-            last = Some((at, seen.token, seen.valid_until)).or(last);
             if over {
-                break;
+                // What is lost has no certain time.
+                break (at, seen.token, seen.valid_until.filter(|_| seen.is_valid));
             }
             thread::sleep(POLL.min(length));
-        }
+        };
         if let Some((token, from, to)) = belief {
             say(&format!("claim {token} {from} {to}"));
         }
-        let Some((at, token, valid_until)) = last else { return };
         let margin = valid_until.map_or(-1, |until| until.saturating_duration_since(Instant::now()).as_micros() as i64);
         say(&format!("release {token} {returned} {at} {margin}"));
     }
@@ -93,6 +93,11 @@ pub fn run(arguments: &[String]) {
     let lock: Box<dyn Lock> = match kind.as_str() {
         "none" => Box::new(Nothing),
         "fenced" => Box::new(Fenced(InterProcessMutex::new(&client, path).unwrap())),
+        "reentrant" => Box::new(Reentrant(InterProcessMutex::new(&client, path).unwrap())),
+        "overlapping" => Box::new(Overlapping(
+            [["a", "b"], ["c", "a"], ["b", "c"]]
+                .map(|names| InterProcessMultiLock::new(&client, names.map(|name| format!("{path}/{name}"))).unwrap()),
+        )),
         "leader" => Box::new(Leader { client: client.clone(), path: path.clone() }),
         "guarded" | "unguarded" => Box::new(Counter {
             mutex: InterProcessMutex::new(&client, path).unwrap(),
@@ -125,6 +130,17 @@ pub fn run(arguments: &[String]) {
     say("bye");
 }
 
+/// The command of `zklock run`: it knows nothing of the lock but what its environment says, and believes while it runs.
+pub fn run_command(arguments: &[String]) {
+    let number = |name: &str| env::var(name).unwrap();
+    let session = u64::from_str_radix(number("ZKLOCK_SESSION").trim_start_matches("0x"), 16).unwrap();
+    say(&format!("session {}", session.cast_signed()));
+    let (quits, _closes) = until_told_to_quit();
+    let token = number("ZKLOCK_TOKEN").parse().unwrap();
+    let mut prober = Prober { random: fastrand::Rng::with_seed(arguments[0].parse().unwrap()), quits };
+    prober.watch(|| Look { state: String::new(), is_valid: true, token, valid_until: None });
+}
+
 /// Whether it is to quit, and when it is to close its client. At the end of its input, the process ends.
 fn until_told_to_quit() -> (Arc<AtomicBool>, Receiver<()>) {
     let quits = Arc::<AtomicBool>::default();
@@ -150,6 +166,31 @@ impl Lock for Nothing {
         let token = shared_clock() as i64;
         prober.watch(|| Look { state: String::new(), is_valid: true, token, valid_until: None });
         Ok(())
+    }
+}
+
+/// A mutex that its holder takes once more, and gives back once more.
+struct Reentrant(InterProcessMutex);
+
+impl Lock for Reentrant {
+    fn hold(&self, prober: &mut Prober) -> Result<()> {
+        let held = self.0.lock()?;
+        let again = self.0.lock()?;
+        assert_eq!(again.fencing_token(), held.fencing_token());
+        again.release()?;
+        prober.watch(|| Look::of([&*held]));
+        held.release()
+    }
+}
+
+/// Two of three paths, any two.
+struct Overlapping([InterProcessMultiLock; 3]);
+
+impl Lock for Overlapping {
+    fn hold(&self, prober: &mut Prober) -> Result<()> {
+        let held = self.0[prober.random.usize(..self.0.len())].lock()?;
+        prober.watch(|| Look::of(held.holds()));
+        held.release()
     }
 }
 

@@ -1,7 +1,8 @@
 //! The report: a table in Markdown, a page with pictures, and the history for checkers of others, in `target/safety`.
 
 use std::{
-    collections::BTreeMap,
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     fs,
     path::{Path, PathBuf},
@@ -11,6 +12,7 @@ use std::{
 
 use crate::{
     Count, GROUPS, Group, Left, RESUMED, Resumed, Rule, SESSION,
+    comparer::Stale,
     faults::Done,
     growth::Growth,
     history::{Claim, Violation},
@@ -27,12 +29,15 @@ pub struct Findings {
     pub done: Vec<Done>,
     /// The violations of each group.
     pub violations: Vec<Vec<Violation>>,
-    /// The violations of those who believe until they release, and of those who believe a quarter of the session timeout too long.
-    pub controls: [usize; 2],
+    /// The violations of each group by those who believe until they release.
+    pub careless: Vec<usize>,
+    /// And by those who believe a quarter of the session timeout too long.
+    pub late: Vec<usize>,
     /// With a guard, and without.
     pub counts: [Count; 2],
     /// The time from the end of all faults of a lock to its next grant, the shortest first.
     pub resumed: Vec<Resumed>,
+    pub stale: Vec<Stale>,
     /// The growth of each thing in use, the largest first.
     pub growths: Vec<Growth>,
     pub left: Vec<Left>,
@@ -97,9 +102,10 @@ pub fn table(findings: &Findings) -> String {
         kinds.len()
     )
     .unwrap();
-    writeln!(text, "| lock | processes | grants | failed | processes that ended | violations |").unwrap();
-    writeln!(text, "| --- | ---: | ---: | ---: | ---: | ---: |").unwrap();
-    for (group, violations) in GROUPS.iter().zip(&findings.violations) {
+    writeln!(text, "| lock | processes | grants | failed | processes that ended | violations | had they not looked |")
+        .unwrap();
+    writeln!(text, "| --- | ---: | ---: | ---: | ---: | ---: | ---: |").unwrap();
+    for ((group, violations), careless) in GROUPS.iter().zip(&findings.violations).zip(&findings.careless) {
         let (mut failed, mut deaths) = (0, 0);
         for party in findings.parties_of(group.name) {
             let history = party.history.lock().unwrap();
@@ -110,13 +116,19 @@ pub fn table(findings: &Findings) -> String {
         let (name, size) = (group.name, group.parties.len());
         let note = match group.rule {
             Rule::Nothing => " (no lock at all: a control)",
+            Rule::Foreign if group.name == "curator-keeper" => " (Curator on what answers as ClickHouse Keeper)",
             Rule::Foreign => " (another client, as it is)",
             Rule::Touched => " (its znodes are deleted by hand: nothing is promised)",
             _ => "",
         };
-        writeln!(text, "| {name}{note} | {size} | {of_group} | {failed} | {deaths} | {} |", violations.len()).unwrap();
+        let violations = violations.len();
+        writeln!(text, "| {name}{note} | {size} | {of_group} | {failed} | {deaths} | {violations} | {careless} |")
+            .unwrap();
     }
-    let [careless, late] = findings.controls;
+    let of_locks = |counts: &[usize]| -> usize {
+        GROUPS.iter().zip(counts).filter(|(group, _)| group.rule.is_promised()).map(|(_, count)| count).sum()
+    };
+    let [careless, late] = [&findings.careless, &findings.late].map(|counts| of_locks(counts));
     writeln!(
         text,
         "\nHad they not looked but believed until their release: {careless} violations. Had they believed a quarter of the \
@@ -165,6 +177,23 @@ pub fn table(findings: &Findings) -> String {
     for Resumed { lock, at, time } in findings.resumed.iter().rev().take_while(|resumed| resumed.time > RESUMED) {
         writeln!(text, "{lock}: {time:.1?}, from {at:.1?} after the begin on.\n").unwrap();
     }
+    let times: BTreeSet<(u64, u64, &str)> =
+        findings.stale.iter().map(|stale| (stale.from, stale.to, stale.lock)).collect();
+    if !times.is_empty() {
+        writeln!(
+            text,
+            "Servers showed znodes that were deleted, {} times, which counts as a fault of theirs; the longest:\n",
+            times.len()
+        )
+        .unwrap();
+        let mut longest: Vec<&Stale> = findings.stale.iter().collect();
+        longest.sort_by_key(|stale| Reverse(stale.to - stale.from));
+        for Stale { lock, znode, server, from, to } in longest.into_iter().take(5) {
+            let [at, time] = [from - findings.begin.min(*from), to - from].map(Duration::from_nanos);
+            writeln!(text, "{lock}: {znode} by server {server} for {time:.1?}, from {at:.1?} after the begin on.\n")
+                .unwrap();
+        }
+    }
     let mut named: Vec<&str> = Vec::new();
     for Growth { what, whose, mean, more, samples, grows } in &findings.growths {
         if *grows || !named.contains(what) {
@@ -181,8 +210,8 @@ pub fn table(findings: &Findings) -> String {
     for (kind, times) in kinds {
         writeln!(text, "| {} | {times} |", words(kind)).unwrap();
     }
-    for Left { what, brought_back } in &findings.left {
-        let why = brought_back.map_or("", |_| "Behind a znode that was deleted, and that the servers brought back: ");
+    for Left { what, is_stale, .. } in &findings.left {
+        let why = if *is_stale { "Where a server shows a znode that was deleted: " } else { "" };
         writeln!(text, "\n{why}{what}").unwrap();
     }
     for (group, violations) in locks() {
@@ -356,6 +385,7 @@ fn timeline(findings: &Findings, group: &Group) -> String {
     let x = |at: u64| (at.clamp(begin, begin + span) - begin) as f64 / span as f64 * WIDTH;
     let is_seen = |from: u64, to: u64| to >= begin && from <= begin + span;
     let height = parties.len() as f64 * 2.0 * LANE + LANE;
+    let first = (begin - findings.begin.min(begin)) as f64 / 1e9;
     let mut svg = String::new();
     for done in of_group.iter().filter(|done| is_seen(done.from, done.to)) {
         let lane = parties.iter().position(|party| done.planned.target == Target::Process(party.number));
@@ -366,6 +396,16 @@ fn timeline(findings: &Findings, group: &Group) -> String {
             "<rect x=\"{left:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"{tall:.1}\" fill=\"url(#fault)\" \
              stroke=\"#999\" stroke-width=\"0.5\"><title>{}</title></rect>",
             words(done.planned.kind)
+        )
+        .unwrap();
+    }
+    for second in (0..=SECONDS).step_by(5) {
+        let x = second as f64 / SECONDS as f64 * WIDTH;
+        writeln!(
+            svg,
+            "<path d=\"M{x} {height}v5\" stroke=\"#000\"/><text x=\"{x}\" y=\"{:.1}\">{:.0} s</text>",
+            height + LANE + 4.0,
+            first + second as f64
         )
         .unwrap();
     }
@@ -384,11 +424,11 @@ fn timeline(findings: &Findings, group: &Group) -> String {
             }
         }
     }
-    let seconds = (begin - findings.begin.min(begin)) / 1_000_000_000;
+    let tall = height + 2.0 * LANE;
     format!(
-        "<h3>{}</h3>\n<svg width=\"1180\" height=\"{height:.0}\"><defs><pattern id=\"fault\" width=\"6\" height=\"6\" \
+        "<h3>{}</h3>\n<svg width=\"1180\" height=\"{tall:.0}\"><defs><pattern id=\"fault\" width=\"6\" height=\"6\" \
          patternUnits=\"userSpaceOnUse\"><path d=\"M0 6L6 0\" stroke=\"#b50\" stroke-width=\"1\"/></pattern></defs>\n\
-         {svg}</svg>\n<p>From second {seconds} on.</p>\n",
+         {svg}</svg>\n",
         group.name
     )
 }

@@ -2,6 +2,7 @@
 //! limits of time, child processes, connections that can be cut, logs, the heap. Each binary uses a part of it.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod aside;
 pub mod child;
 pub mod dialects;
 pub mod history;

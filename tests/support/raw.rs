@@ -9,6 +9,7 @@ use std::{
 pub const CREATE: i32 = 1;
 pub const EXISTS: i32 = 3;
 pub const PING: i32 = 11;
+pub const GET_CHILDREN2: i32 = 12;
 
 pub const OK: i32 = 0;
 pub const NO_NODE: i32 = -101;
@@ -38,9 +39,13 @@ impl RawClient {
 
     /// A session that exists; its id is 0 if the server says that it has expired.
     pub fn resume(address: &str, timeout: Duration, id: i64, password: &[u8]) -> io::Result<RawClient> {
-        let mut stream = TcpStream::connect(address)?;
-        stream.set_nodelay(true)?;
+        let stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        RawClient::over(stream, timeout, id, password)
+    }
+
+    pub fn over(mut stream: TcpStream, timeout: Duration, id: i64, password: &[u8]) -> io::Result<RawClient> {
+        stream.set_nodelay(true)?;
         let mut hello = Vec::new();
         hello.extend(0i32.to_be_bytes());
         hello.extend(0i64.to_be_bytes());
@@ -54,7 +59,7 @@ impl RawClient {
         Ok(RawClient {
             stream,
             timeout: Duration::from_millis(int(&answer, 4) as u64),
-            session_id: i64::from_be_bytes(answer[8..16].try_into().unwrap()),
+            session_id: long(&answer, 8),
             password: answer[20..36].to_vec(),
             xid: 0,
         })
@@ -73,15 +78,25 @@ impl RawClient {
     }
 
     pub fn receive(&mut self) -> io::Result<Reply> {
-        let frame = read_frame(&mut self.stream)?;
-        Ok(Reply { xid: int(&frame, 0), code: int(&frame, 12) })
+        Ok(self.receive_all()?.0)
+    }
+
+    /// With what stands behind the header.
+    fn receive_all(&mut self) -> io::Result<(Reply, Vec<u8>)> {
+        let mut frame = read_frame(&mut self.stream)?;
+        let body = frame.split_off(16);
+        Ok((Reply { xid: int(&frame, 0), code: int(&frame, 12) }, body))
     }
 
     fn call(&mut self, op: i32, body: &[u8]) -> io::Result<i32> {
+        Ok(self.call_for(op, body)?.0)
+    }
+
+    fn call_for(&mut self, op: i32, body: &[u8]) -> io::Result<(i32, Vec<u8>)> {
         let xid = self.send(op, body)?;
-        let reply = self.receive()?;
+        let (reply, body) = self.receive_all()?;
         assert_eq!(reply.xid, xid);
-        Ok(reply.code)
+        Ok((reply.code, body))
     }
 
     /// The error code, 0 for success.
@@ -92,6 +107,23 @@ impl RawClient {
     /// The error code, 0 if the znode exists.
     pub fn exists(&mut self, path: &str) -> io::Result<i32> {
         self.call(EXISTS, &exists_body(path, false))
+    }
+
+    /// The names below a znode, the id of its creation and the session that owns it. `None`: there is no such znode.
+    pub fn children(&mut self, path: &str) -> io::Result<Option<(Vec<String>, i64, i64)>> {
+        let (code, body) = self.call_for(GET_CHILDREN2, &exists_body(path, false))?;
+        if code != OK {
+            return Ok(None);
+        }
+        let mut at = 4;
+        let names = (0..int(&body, 0)).map(|_| {
+            let begin = at + 4;
+            at = begin + int(&body, at) as usize;
+            String::from_utf8(body[begin..at].to_vec()).unwrap()
+        });
+        let names = names.collect();
+        // Behind its czxid stand an id and two times of 8 bytes, and three versions of 4.
+        Ok(Some((names, long(&body, at), long(&body, at + 44))))
     }
 
     pub fn watch(&mut self, path: &str) -> io::Result<i32> {
@@ -148,4 +180,8 @@ fn read_frame(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
 
 fn int(bytes: &[u8], at: usize) -> i32 {
     i32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+fn long(bytes: &[u8], at: usize) -> i64 {
+    i64::from_be_bytes(bytes[at..at + 8].try_into().unwrap())
 }
