@@ -220,11 +220,14 @@ impl HeldZnode {
     /// Marks the znode as released: from here on its end is the holder's own doing. Returns why it was lost before.
     pub(crate) fn released(&self) -> Option<LostReason> {
         let mut inner = self.inner.lock();
+        let lost = self.lost_in(&inner);
         if !inner.life.is_released() {
-            inner.life = Life::Released(self.lost_in(&inner));
-            self.report_in(&mut inner, self.since);
+            inner.life = Life::Released(lost);
+            let change = self.unreported(&mut inner, self.since);
+            drop(inner);
+            self.say(change);
         }
-        self.lost_in(&inner)
+        lost
     }
 
     /// The holds of the znode that need looks.
@@ -244,14 +247,19 @@ impl HeldZnode {
 
     /// Reports the state if it has changed.
     pub(crate) fn report(&self, now: Instant) {
-        self.report_in(&mut self.inner.lock(), now);
+        let change = self.unreported(&mut self.inner.lock(), now);
+        self.say(change);
     }
 
-    fn report_in(&self, inner: &mut ZnodeState, now: Instant) {
+    /// The state if it is to be reported, to be passed to [`say`](Self::say).
+    fn unreported(&self, inner: &mut ZnodeState, now: Instant) -> Option<HoldState> {
         let state = self.state_in(inner, now);
-        if inner.reported.replace(state).unwrap_or(HoldState::Held) == state {
-            return;
-        }
+        (inner.reported.replace(state).unwrap_or(HoldState::Held) != state).then_some(state)
+    }
+
+    /// Tells the log and the counters. Not under the lock: a logger or a recorder may take its time, or ask for this state.
+    fn say(&self, change: Option<HoldState>) {
+        let Some(state) = change else { return };
         let path = &self.znode.path;
         match state {
             // The holder's own doing.
