@@ -23,6 +23,8 @@ pub(crate) enum Action<C = OnReply, W = Watcher> {
     DropCompletion(C),
     /// As `DropCompletion`.
     DropWatcher(W),
+    /// Log this. A logger may take its time.
+    Log(log::Level, String),
 }
 
 /// Carries out the actions of a state machine; called without a lock, as it runs callers' code. If an action panics the
@@ -38,6 +40,7 @@ pub(crate) fn carry_out(actions: Vec<Action>, observer: &SessionObserver) {
             Action::Raise(event) => observer(event),
             Action::DropCompletion(on_reply) => drop(on_reply),
             Action::DropWatcher(watcher) => drop(watcher),
+            Action::Log(level, text) => log::log!(level, "{text}"),
         };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(act)) {
             first_panic.get_or_insert(panic);

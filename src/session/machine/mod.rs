@@ -460,7 +460,8 @@ impl<C, W: Clone> Machine<C, W> {
         self.is_known |= !response.read_only;
         self.session_id = response.session_id;
         self.password = response.password;
-        self.granted(Duration::from_millis(u64::from(response.timeout_ms.unsigned_abs())), wanted != 0);
+        let granted = Duration::from_millis(u64::from(response.timeout_ms.unsigned_abs()));
+        actions.extend(self.granted(granted, wanted != 0).map(|text| Action::Log(log::Level::Warn, text)));
         self.link = Link::Up { read_only: response.read_only };
         self.connections += 1;
         let origin = match (response.read_only, wanted) {
@@ -489,26 +490,26 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     /// A server grants a session timeout. For how long the session is certain rests on all servers granting the same
-    /// one, always.
-    fn granted(&mut self, timeout: Duration, is_resumed: bool) {
+    /// one, always: returns what is to be said of another one.
+    fn granted(&mut self, timeout: Duration, is_resumed: bool) -> Option<String> {
         let (id, before, is_first) = (self.session_id, self.timeout, self.connections == 0);
         if !is_resumed {
             self.made_with = timeout;
         }
         self.timeout = timeout.min(self.made_with);
         if timeout.as_millis() == before.as_millis() {
-            return;
+            return None;
         }
-        if is_first {
-            log::warn!(
+        Some(if is_first {
+            format!(
                 "session {id:#x}: the server grants a session timeout of {timeout:?} where {before:?} was asked for"
-            );
+            )
         } else {
-            log::warn!(
+            format!(
                 "session {id:#x}: the server grants a session timeout of {timeout:?} where it was {before:?}: all servers \
                  have to grant the same one, always, or locks may have two holders"
-            );
-        }
+            )
+        })
     }
 
     fn queue_auths(&mut self) {
@@ -686,10 +687,7 @@ impl<C, W: Clone> Machine<C, W> {
         let request = match self.in_flight.pop_front() {
             Some((expected, request)) if expected == xid => request,
             other => {
-                if let Some((expected, request)) = other {
-                    self.in_flight.push_front((expected, request));
-                    log::warn!("the server answered request {xid} instead of {expected}");
-                }
+                other.into_iter().for_each(|request| self.in_flight.push_front(request));
                 // A server refuses what it does not know at once, in front of what it has still to do, and ends the connection.
                 let early = self.in_flight.iter().position(|(sent, _)| *sent == xid).filter(|_| err != 0);
                 if let Some((index, refused)) = early.and_then(|index| Some((index, self.in_flight.remove(index)?))) {
@@ -802,7 +800,8 @@ impl<C, W: Clone> Machine<C, W> {
             (_, Ok(Response::Data { data, .. })) => Abilities::by_flags(Some(data)),
             _ => Abilities::by_flags(None),
         };
-        log::debug!("session {:#x}: the server is {}", self.session_id, abilities.dialect);
+        let text = format!("session {:#x}: the server is {}", self.session_id, abilities.dialect);
+        actions.push(Action::Log(log::Level::Debug, text));
         self.abilities = Some(abilities);
         let is_known = |unsent: &Submitted<C>| unsent.questionable.is_none_or(|asked| abilities.knows(asked));
         let (known, unknown) = std::mem::take(&mut self.unsent).into_iter().partition(is_known);

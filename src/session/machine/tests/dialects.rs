@@ -76,7 +76,7 @@ fn what_is_not_known_never_goes_out() {
     let asked = rig.written();
     assert_eq!(paths(&asked), [FEATURE_FLAGS]);
     rig.receive(&data(&asked[0], &[0xf0])).unwrap();
-    assert_eq!(rig.take_log(), ["1 Unimplemented"]);
+    assert_eq!(rig.take_log().last().unwrap(), "1 Unimplemented");
     assert_eq!(paths(&rig.written()), ["/behind"]);
     rig.submit(&container(), 3);
     rig.submit(&Request::Multi(vec![container()]), 4);

@@ -49,7 +49,7 @@ impl Happened {
             Action::DropCompletion(tag) => Happened::Withdrawn(tag),
             Action::Notify(tag, _) => Happened::Told(tag),
             Action::DropWatcher(tag) => Happened::Forgotten(tag),
-            Action::Raise(_) => Happened::Raised,
+            Action::Raise(_) | Action::Log(..) => Happened::Raised,
         }
     }
 

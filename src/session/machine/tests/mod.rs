@@ -155,6 +155,7 @@ fn words(action: Action<u32, u32>) -> String {
         Action::Raise(event) => format!("raise {event:?}"),
         Action::DropCompletion(tag) => format!("drop {tag}"),
         Action::DropWatcher(tag) => format!("drop watcher {tag}"),
+        Action::Log(level, text) => format!("{level} {text}"),
     }
 }
 
