@@ -137,8 +137,9 @@ impl HeldNodes {
     pub(crate) fn remove_relied_on(&self, hold: &HeldNode) {
         {
             let relied_on = &mut self.nodes.lock().relied_on;
-            relied_on.retain(|session| session.strong_count() > 0);
-            relied_on.push(Arc::downgrade(hold.session()));
+            let session = Arc::downgrade(hold.session());
+            relied_on.retain(|other| other.strong_count() > 0 && !Weak::ptr_eq(other, &session));
+            relied_on.push(session);
         }
         self.remove(hold);
     }

@@ -133,8 +133,11 @@ impl Owners {
             forgotten.extend(oldest.filter(|_| ended.count() >= MAX_ENDED).map(|index| owners.remove(index)));
         }
         drop(owners);
-        // They are dropped under no lock: dropping a watch may send a request.
-        drop(forgotten);
+        // Under no lock: dropping a watch may send a request.
+        for Owner { held, .. } in forgotten.iter().filter(|owner| owner.is_lost()) {
+            lock.thread_holds.remove(held);
+            lock.client().core.held.remove_relied_on(held);
+        }
     }
 
     /// Counts one hold less, and releases the lock with the last. A caller that names its holds, as a guard does,

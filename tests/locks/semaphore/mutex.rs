@@ -153,6 +153,20 @@ fn a_release_that_comes_late_ends_its_own_hold_and_no_other() {
 }
 
 #[test]
+fn what_threads_have_lost_and_never_release_does_not_count_as_held_for_ever() {
+    let client = client_in("m_never_released");
+    let mutex = InterProcessSemaphoreMutex::new(&client, "/m").unwrap();
+    for _ in 0..40 {
+        thread::scope(|scope| scope.spawn(|| mutex.acquire().unwrap()).join().unwrap());
+        let [lease] = &children(&client, "/m/leases")[..] else { panic!("one lease") };
+        client.delete().for_path(&format!("/m/leases/{lease}")).unwrap();
+        eventually("it is lost", || !mutex.is_acquired_in_this_process());
+    }
+    let held = client.metrics().held;
+    assert!(held <= 33, "{held}");
+}
+
+#[test]
 fn it_shares_the_path_with_a_semaphore_of_one_lease() {
     let client = client_in("m_semaphore");
     let mutex = InterProcessSemaphoreMutex::new(&client, "/m").unwrap();
