@@ -214,17 +214,23 @@ fn check_timeout(report: &mut Report, settings: &Settings, client: &CuratorFrame
         report.say(Verdict::Mind, "timeout", &found);
     }
     match tick {
-        None => report.say(
-            Verdict::Mind,
-            "tick",
-            &format!(
-                "no server tells its tickTime (4lw.commands.whitelist lacks conf): the session timeout of {given:?} has to be two ticks or more"
-            ),
-        ),
+        None => {
+            let why = match settings.is_encrypted() {
+                true => "it is not told over TLS",
+                false => "4lw.commands.whitelist lacks conf",
+            };
+            let found = format!(
+                "the servers' tickTime is not known ({why}): the session timeout of {given:?} has to be two ticks or more"
+            );
+            report.say(Verdict::Mind, "tick", &found);
+        }
         Some(tick) if given < tick * 2 => report.say(
             Verdict::Wrong,
             "tick",
-            &format!("tickTime is {tick:?}, more than half of the session timeout: set --session-timeout to {:?} or more", tick * 2),
+            &format!(
+                "tickTime is {tick:?}, more than half of the session timeout: set --session-timeout to {:?} or more",
+                tick * 2
+            ),
         ),
         Some(tick) => report.say(Verdict::Fine, "tick", &format!("tickTime {tick:?}")),
     }
