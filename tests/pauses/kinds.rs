@@ -9,7 +9,7 @@ use std::{
 };
 
 use curator_locks::{
-    Caching, CuratorFramework, FencingToken, Hold, HoldState, InterProcessMultiLock, InterProcessMutex,
+    Caching, CuratorFramework, Error, FencingToken, Hold, HoldState, InterProcessMultiLock, InterProcessMutex,
     InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2,
     InterProcessUnfairMutex, InterProcessWriteLock, Result,
     zookeeper_recipe::{LockListener, WriteLock},
@@ -145,22 +145,25 @@ impl Lock for Candidate {
         let lock = Arc::new(WriteLock::with_listener(&self.client, &self.path, Told(listener.clone()))?);
         listener.lock.set(Arc::downgrade(&lock)).unwrap();
         lock.lock()?;
-        await_ownership(&lock, &told);
-        prober.watch(|| look_at(&lock));
-        lock.close()
+        if await_ownership(&lock, &told) {
+            prober.watch(|| look_at(&lock));
+            return lock.close();
+        }
+        lock.close()?;
+        Err(Error::StillTaken { path: self.path.clone(), ahead: None })
     }
 }
 
 /// Returns when the listener has been told while the lock was its own. To return as soon as the lock is would let the
 /// holder release it while the listener is being told. Whoever was told wrongly goes on waiting.
-fn await_ownership(lock: &WriteLock, told: &Receiver<()>) {
+fn await_ownership(lock: &WriteLock, told: &Receiver<()>) -> bool {
     let deadline = Instant::now() + PATIENCE;
-    loop {
-        told.recv_timeout(deadline.saturating_duration_since(Instant::now())).expect("the listener is told");
+    while told.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok() {
         if lock.is_owner() {
-            return;
+            return true;
         }
     }
+    false
 }
 
 fn look_at(lock: &WriteLock) -> Look {

@@ -16,7 +16,10 @@ use std::{
 
 use crate::{
     GROUPS, NAMESPACE, SESSION,
-    support::{history::shared_clock, raw::RawClient},
+    support::{
+        history::shared_clock,
+        raw::{NODE_EXISTS, RawClient},
+    },
 };
 
 const PAUSE: Duration = Duration::from_millis(500);
@@ -66,7 +69,10 @@ fn seen(client: &mut Option<RawClient>, address: &str) -> io::Result<View> {
             client.insert(RawClient::over(stream, SESSION, 0, &[0; 16])?)
         }
     };
-    client.create(&format!("/{NAMESPACE}"), false)?;
+    let code = client.create(&format!("/{NAMESPACE}"), false)?;
+    if code != NODE_EXISTS {
+        return Err(io::Error::other(format!("a write is answered by {code}")));
+    }
     let mut view = View::new();
     for group in &GROUPS {
         let mut paths = vec![format!("/{NAMESPACE}/{}", group.name)];

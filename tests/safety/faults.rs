@@ -1,6 +1,7 @@
 //! Carries out what was planned.
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -52,6 +53,8 @@ pub struct Saboteur<'a> {
     /// And one of each process.
     processes: Vec<Mutex<()>>,
     done: Mutex<Vec<Done>>,
+    /// What did not come back, and ended the work of its thread.
+    broken: Mutex<Vec<String>>,
 }
 
 impl<'a> Saboteur<'a> {
@@ -61,22 +64,26 @@ impl<'a> Saboteur<'a> {
         administrator: &'a CuratorFramework,
     ) -> Saboteur<'a> {
         let processes = parties.iter().map(|_| Mutex::default()).collect();
-        let (servers, touched, done) = Default::default();
-        Saboteur { parties, cluster, administrator, servers, touched, processes, done }
+        let (servers, touched, done, broken) = Default::default();
+        Saboteur { parties, cluster, administrator, servers, touched, processes, done, broken }
     }
 
-    /// Does each at its time, beside the others. Returns when all is as before.
-    pub fn carry_out(&self, plan: &[Planned]) -> Vec<Done> {
+    /// Does each at its time, beside the others. Returns when all is as before what was done, and what could not be mended.
+    pub fn carry_out(&self, plan: &[Planned]) -> (Vec<Done>, Vec<String>) {
         let begin = Instant::now();
         thread::scope(|scope| {
             for planned in plan {
                 thread::sleep((begin + planned.at).saturating_duration_since(Instant::now()));
-                scope.spawn(move || self.do_one(planned));
+                scope.spawn(move || {
+                    if catch_unwind(AssertUnwindSafe(|| self.do_one(planned))).is_err() {
+                        self.broken.lock().unwrap().push(format!("{planned:?} was not mended"));
+                    }
+                });
             }
         });
         let mut done = std::mem::take(&mut *self.done.lock().unwrap());
         done.sort_by_key(|done| done.from);
-        done
+        (done, std::mem::take(&mut *self.broken.lock().unwrap()))
     }
 
     fn do_one(&self, planned: &Planned) {
@@ -87,21 +94,25 @@ impl<'a> Saboteur<'a> {
             Target::Touched => self.touched.lock(),
         };
         let from = shared_clock();
-        match planned.target {
+        let was_done = match planned.target {
             Target::Process(number) => self.harm_process(planned, &self.parties[number]),
             Target::Servers => self.harm_servers(planned),
             Target::Touched => self.get_in_the_way(planned),
+        };
+        if was_done {
+            self.done.lock().unwrap().push(Done { planned: *planned, from, to: shared_clock() });
         }
-        self.done.lock().unwrap().push(Done { planned: *planned, from, to: shared_clock() });
     }
 
-    fn harm_process(&self, planned: &Planned, party: &Party) {
+    /// `false`: there was nothing to harm. A process may just not be there, or send no such request.
+    fn harm_process(&self, planned: &Planned, party: &Party) -> bool {
         let length = planned.length;
         let each = |fault: &dyn Fn(&FaultProxy)| party.proxies.iter().for_each(fault);
         let for_a_while = |fault: &dyn Fn(&FaultProxy)| {
             each(fault);
             thread::sleep(length);
             each(&|proxy| proxy.pass().unwrap());
+            true
         };
         let lose_reply = |requests: &dyn Fn() -> RequestMatch| {
             let lose = |proxy: &FaultProxy| proxy.inject(requests().times(1), Fault::CutInsteadOfReply);
@@ -111,12 +122,14 @@ impl<'a> Saboteur<'a> {
                 thread::sleep(Duration::from_millis(5));
             }
             injected.iter().for_each(InjectedFault::release);
+            injected.iter().any(|fault| fault.hits() > 0)
         };
         match planned.kind {
             FaultKind::Pause => {
-                party.signal(Signal::SIGSTOP);
+                let is_stopped = party.signal(Signal::SIGSTOP);
                 thread::sleep(length);
                 party.signal(Signal::SIGCONT);
+                is_stopped
             }
             FaultKind::Kill => party.kill(),
             FaultKind::BlackHole => for_a_while(&|proxy| proxy.black_hole(Direction::Both)),
@@ -125,30 +138,32 @@ impl<'a> Saboteur<'a> {
             FaultKind::Refuse => for_a_while(&FaultProxy::refuse),
             FaultKind::Delay => {
                 let delay = [10, 80, 300].map(Duration::from_millis)[planned.number];
-                for_a_while(&|proxy| proxy.delay(delay));
+                for_a_while(&|proxy| proxy.delay(delay))
             }
-            FaultKind::Cut => each(&|proxy| _ = proxy.cut()),
-            FaultKind::Reset => each(&|proxy| _ = proxy.reset()),
+            FaultKind::Cut => party.proxies.iter().map(FaultProxy::cut).sum::<usize>() > 0,
+            FaultKind::Reset => party.proxies.iter().map(FaultProxy::reset).sum::<usize>() > 0,
             FaultKind::LostReplyToCreate => lose_reply(&RequestMatch::creates),
             FaultKind::LostReplyToDelete => lose_reply(&|| RequestMatch::op(op::DELETE)),
             FaultKind::LostReplyToMulti => lose_reply(&|| RequestMatch::op(op::MULTI)),
             FaultKind::Expiry => {
                 let session = party.session();
                 if session == 0 {
-                    return;
+                    return false;
                 }
                 let from = shared_clock();
                 // The session may have ended by itself, and the servers may be away.
                 let ended = expire_session(&self.cluster.connect_string(), session, &password_of(session));
-                if !matches!(ended, Err(TestingError::Refused(_))) {
-                    party.history.lock().unwrap().ended_from_outside.push((from, shared_clock()));
+                let may_be_done = !matches!(ended, Err(TestingError::Refused(_)));
+                if may_be_done {
+                    party.history.lock().unwrap().ended_from_outside.push((session, from, shared_clock()));
                 }
+                may_be_done
             }
             other => panic!("{other:?} is no fault of a process"),
         }
     }
 
-    fn harm_servers(&self, planned: &Planned) {
+    fn harm_servers(&self, planned: &Planned) -> bool {
         let (servers, length) = (self.cluster.servers(), planned.length);
         let leader = || self.cluster.wait_for_leader(PATIENCE).unwrap();
         let number = planned.number % servers.len();
@@ -201,30 +216,30 @@ impl<'a> Saboteur<'a> {
             other => panic!("{other:?} is no fault of the servers"),
         }
         self.cluster.wait_until_serving(PATIENCE).unwrap();
+        true
     }
 
-    /// Harms the locks that an administrator gets in the way of. The servers may be away: then nothing is done.
-    fn get_in_the_way(&self, planned: &Planned) {
-        let client = self.administrator;
+    /// Harms the locks that an administrator gets in the way of. `false`: the servers are away, or there is nothing.
+    fn get_in_the_way(&self, planned: &Planned) -> bool {
+        let (client, mut was_done) = (self.administrator, false);
         for group in crate::GROUPS.iter().filter(|group| matches!(group.rule, Rule::Touched)) {
             let path = format!("/{}", group.name);
             match planned.kind {
                 FaultKind::DeletedZnode => {
                     let mut names = names_below(client, &path);
                     names.sort_by_key(|name| name.rsplit('-').next().map(str::to_owned));
-                    if let Some(first) = names.first() {
-                        let _ = client.delete().for_path(&format!("{path}/{first}"));
-                    }
+                    let first = names.first().map(|first| client.delete().for_path(&format!("{path}/{first}")));
+                    was_done |= first.is_some_and(|deleted| deleted.is_ok());
                 }
                 FaultKind::DeletedDirectory => {
                     for name in names_below(client, &path) {
-                        let _ = client.delete().for_path(&format!("{path}/{name}"));
+                        was_done |= client.delete().for_path(&format!("{path}/{name}")).is_ok();
                     }
-                    let _ = client.delete().for_path(&path);
+                    was_done |= client.delete().for_path(&path).is_ok();
                 }
                 FaultKind::Permits => {
                     let acl = |perms| vec![Acl { perms, scheme: "world".into(), id: "anyone".into() }];
-                    let _ = client.set_acl().for_path(&path, acl(perms::READ | perms::ADMIN));
+                    was_done |= client.set_acl().for_path(&path, acl(perms::READ | perms::ADMIN)).is_ok();
                     thread::sleep(planned.length);
                     support::eventually("the permits are back", || {
                         match client.set_acl().for_path(&path, acl(perms::ALL)) {
@@ -236,6 +251,7 @@ impl<'a> Saboteur<'a> {
                 other => panic!("{other:?} is nothing that an administrator does"),
             }
         }
+        was_done
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::{Rule, SESSION};
+use crate::{Rule, SESSION, support::PATIENCE};
 
 /// One unbroken time in which a holder believed its hold valid, on the clock that all processes share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,6 +10,8 @@ pub struct Claim {
     pub party: usize,
     pub is_reader: bool,
     pub token: i64,
+    /// Of its holder, where that is known.
+    pub session: i64,
     pub from: u64,
     pub to: u64,
 }
@@ -34,8 +36,8 @@ pub struct History {
     pub attempts: Vec<Attempt>,
     pub deaths: Vec<u64>,
     pub updates: Updates,
-    /// From when to when an administrator ended its session.
-    pub ended_from_outside: Vec<(u64, u64)>,
+    /// The sessions that an administrator ended, and from when to when.
+    pub ended_from_outside: Vec<(i64, u64, u64)>,
 }
 
 /// The additions of one process to a counter that it shares with others.
@@ -76,6 +78,30 @@ impl History {
         self.deaths.push(at);
     }
 
+    /// A holder that said no more had its lock for as long as it said so.
+    pub fn cut_short(&mut self) {
+        if let (Some(attempt), Some(claim)) = (self.attempts.last_mut(), self.claims.last())
+            && attempt.held.is_none()
+            && claim.from >= attempt.invoked
+        {
+            attempt.held = Some((claim.token, claim.from, claim.to));
+        }
+    }
+
+    /// When and how an acquire waited for longer than anybody's patience, if one did.
+    pub fn longest_wait(&self, end: u64) -> Option<(u64, String)> {
+        let ends = self.attempts.iter().skip(1).map(|next| next.invoked).chain([end]);
+        let wait = |(attempt, next): (&Attempt, u64)| {
+            let granted = attempt.held.map(|(_, returned, _)| returned);
+            let dead = self.deaths.iter().copied().find(|death| *death > attempt.invoked);
+            let over = [granted, attempt.done, dead, Some(next)].into_iter().flatten().min().unwrap_or(next);
+            (over.saturating_sub(attempt.invoked), over)
+        };
+        let (longest, over) = self.attempts.iter().zip(ends).map(wait).max()?;
+        let longest = Duration::from_nanos(longest);
+        (longest > PATIENCE).then(|| (over, format!("an acquire took {longest:?}, of {} in all", self.attempts.len())))
+    }
+
     /// The claims that are promised: a session that an administrator ends has no lock from that moment on. The time for which
     /// such a holder still believed stands beside them.
     pub fn promised(&self) -> (Vec<Claim>, Vec<Duration>) {
@@ -85,7 +111,8 @@ impl History {
     fn cut(&self, all: &[Claim]) -> (Vec<Claim>, Vec<Duration>) {
         let (mut claims, mut believed): (Vec<Claim>, _) = (Vec::new(), Vec::new());
         for claim in all {
-            let end = self.ended_from_outside.iter().copied().filter(|(from, _)| *from <= claim.to);
+            let of_session = |(session, from, _): &&(i64, u64, u64)| *session == claim.session && *from <= claim.to;
+            let end = self.ended_from_outside.iter().filter(of_session);
             // The end may have come in the first claim of a hold, or between two of them.
             let begin = claims
                 .iter()
@@ -93,7 +120,7 @@ impl History {
                 .take_while(|other| other.token == claim.token)
                 .last()
                 .map_or(claim.from, |other| other.from);
-            match end.filter(|(_, to)| *to >= begin).map(|(from, _)| from).min() {
+            match end.filter(|(.., to)| *to >= begin).map(|(_, from, _)| *from).min() {
                 Some(end) => {
                     believed.push(Duration::from_nanos(claim.to - end));
                     if end >= claim.from {
@@ -121,8 +148,11 @@ impl History {
 
     /// The claims of a holder that does not look, but believes until it releases.
     pub fn until_release(&self, is_reader: bool, party: usize) -> Vec<Claim> {
+        let sessions: BTreeMap<i64, i64> = self.claims.iter().map(|claim| (claim.token, claim.session)).collect();
         let held = self.attempts.iter().filter_map(|attempt| attempt.held);
-        let claims: Vec<Claim> = held.map(|(token, from, to)| Claim { party, is_reader, token, from, to }).collect();
+        let session = |token: i64| sessions.get(&token).copied().unwrap_or_default();
+        let claim = |(token, from, to)| Claim { party, is_reader, token, session: session(token), from, to };
+        let claims: Vec<Claim> = held.map(claim).collect();
         self.cut(&claims).0
     }
 
@@ -197,7 +227,7 @@ mod tests {
     use super::*;
 
     fn violations(rule: Rule, claims: &[(usize, bool, i64, u64, u64)]) -> usize {
-        let claim = |&(party, is_reader, token, from, to): &_| Claim { party, is_reader, token, from, to };
+        let claim = |&(party, is_reader, token, from, to): &_| Claim { party, is_reader, token, session: 0, from, to };
         check(rule, claims.iter().map(claim).collect()).len()
     }
 
@@ -218,11 +248,15 @@ mod tests {
 
     #[test]
     fn a_session_ended_from_outside_has_no_lock_any_more() {
-        let claim = |token, from, to| Claim { party: 0, is_reader: false, token, from, to };
-        let claims = vec![claim(1, 1, 5), claim(2, 10, 20), claim(2, 22, 25), claim(3, 30, 40)];
-        let history = History { claims, ended_from_outside: vec![(7, 8), (15, 16)], ..History::default() };
+        let claim = |token, session, from, to| Claim { party: 0, is_reader: false, token, session, from, to };
+        let claims = vec![claim(1, 9, 1, 5), claim(2, 9, 10, 20), claim(2, 9, 22, 25), claim(3, 8, 30, 40)];
+        let history = History { claims, ended_from_outside: vec![(9, 7, 8), (9, 15, 31)], ..History::default() };
         let (promised, believed) = history.promised();
-        assert_eq!(promised, [claim(1, 1, 5), claim(2, 10, 15), claim(3, 30, 40)]);
+        assert_eq!(
+            promised,
+            [claim(1, 9, 1, 5), claim(2, 9, 10, 15), claim(3, 8, 30, 40)],
+            "the next session has its own"
+        );
         assert_eq!(believed, [5, 10].map(Duration::from_nanos));
     }
 

@@ -30,12 +30,12 @@ use std::{
 
 use comparer::Stale;
 use curator_locks::{
-    CuratorFramework,
+    CuratorFramework, Error, Result,
     testing::{TestingCluster, TestingServer},
 };
 use faults::{Done, Saboteur};
 use history::Claim;
-use party::{KEEPER, Party};
+use party::{DEAF, KEEPER, Party};
 use report::Findings;
 use support::{PATIENCE, aside::Aside, builder_at, connect, eventually, history::shared_clock};
 
@@ -45,6 +45,9 @@ const TICK: Duration = Duration::from_millis(200);
 
 /// The time in which a lock has to go on when all is well again.
 const RESUMED: Duration = SESSION.saturating_add(Duration::from_secs(1));
+
+/// And the time that no lock may take, on however busy a machine.
+const AT_MOST: Duration = Duration::from_secs(15);
 
 /// The rule for the claims of a group.
 #[derive(Debug, Clone, Copy)]
@@ -102,7 +105,7 @@ pub static GROUPS: [Group; 19] = [
     Group { name: "writelock", rule: Rule::One, parties: &[("zk_write_lock", V); 2] },
     Group { name: "leader", rule: Rule::One, parties: &[("leader", V); 3] },
     Group { name: "fenced", rule: Rule::One, parties: &[("fenced", V); 2] },
-    Group { name: "zklock", rule: Rule::One, parties: &[("zklock", V); 2] },
+    Group { name: "zklock", rule: Rule::One, parties: &[("zklock", V), ("zklock", DEAF)] },
     Group { name: "guarded", rule: Rule::One, parties: &[("guarded", V); 2] },
     Group { name: "unguarded", rule: Rule::One, parties: &[("unguarded", V); 2] },
     Group { name: "touched", rule: Rule::Touched, parties: &[("mutex", V); 2] },
@@ -154,6 +157,10 @@ mod slow {
         if findings.resumed.len() >= 100 && resumed > RESUMED {
             wrong.push(format!("{resumed:?} from the end of the faults to the next grant: more than {RESUMED:?}"));
         }
+        let longest = findings.resumed_at(1.0);
+        if longest > AT_MOST {
+            wrong.push(format!("{longest:?} from the end of the faults to the next grant: more than {AT_MOST:?}"));
+        }
         assert!(wrong.is_empty(), "seed {seed}: {}", wrong.join("\n"));
     }
 }
@@ -174,7 +181,9 @@ fn run(length: Duration, seed: u64, servers: usize, soaks: bool) -> Findings {
     let has_granted = |party: &Arc<Party>| !party.history.lock().unwrap().claims.is_empty();
     eventually("each has had its lock", || parties.iter().all(has_granted));
     let (begin, began) = (shared_clock(), Instant::now());
-    let plan = schedule::plan(seed, length, parties.len(), &schedule::kinds(servers, !soaks));
+    // The last ones use no server.
+    let harmed = parties.iter().filter(|party| !matches!(party.group.rule, Rule::Nothing)).count();
+    let plan = schedule::plan(seed, length, harmed, &schedule::kinds(servers, !soaks));
     let addresses: Vec<String> = cluster.servers().iter().map(TestingServer::connect_string).collect();
     let outages_of = |address: &String| {
         let address = address.clone();
@@ -187,34 +196,20 @@ fn run(length: Duration, seed: u64, servers: usize, soaks: bool) -> Findings {
     let sampler = Aside::run(move |is_over: &AtomicBool| {
         growth::growths(&sampled, |name| asked.servers()[0].metric(name), is_over)
     });
-    let done = Saboteur::new(&parties, &cluster, &administrator).carry_out(&plan);
+    let (done, unmended) = Saboteur::new(&parties, &cluster, &administrator).carry_out(&plan);
     // The time in which the locks of the last fault have to go on: the report measures it.
     thread::sleep(2 * SESSION);
     let (end, took) = (shared_clock(), began.elapsed());
     let outages: Vec<(u64, u64)> = witnesses.into_iter().flat_map(Aside::end).collect();
     let growths = sampler.end();
-    let own: Vec<Arc<Party>> = parties.iter().filter(|party| !party.is_foreign()).cloned().collect();
-    let why = |party: Arc<Party>| Left::of(party.group.name, why(&party, &cluster, begin));
-    // That its session ends helps nobody yet.
-    let goes_on = |party: &Party| party.history.lock().unwrap().claims.last().is_some_and(|claim| claim.from > end);
-    let mut left: Vec<Left> = missing(&own, goes_on).into_iter().map(why).collect();
-    parties.iter().for_each(|party| party.quit());
-    left.extend(missing(&own, |party| party.is_idle() || party.has_ended()).into_iter().map(why));
-    if left.is_empty() {
-        left.extend(kept(&administrator).iter().map(|(lock, znode)| Left::of(lock, format!("{znode:x?} is left"))));
-    }
-    parties.iter().for_each(|party| party.close());
-    left.extend(missing(&own, Party::has_ended).into_iter().map(why));
-    for party in &parties {
-        left.extend(party.broken.lock().unwrap().iter().cloned().map(|what| Left::of("", what)));
-    }
-    let stale = comparer.end();
-    for left in &mut left {
-        left.is_stale = stale.iter().any(|stale| stale.lock == left.lock && stale.to > end);
-    }
+    let (left, stale) = finish(&parties, &cluster, &administrator, comparer, begin, end);
+    let broken = parties.iter().flat_map(|party| party.broken.lock().unwrap().clone());
+    let broken = broken.chain(unmended).map(|what| Left { what, is_stale: false });
+    let left = left.into_iter().chain(broken).collect();
     let counts = COUNTERS.map(|kind| Count::of(kind, &parties, &administrator));
     let violations = GROUPS.iter().map(|group| {
-        let of_group = parties.iter().filter(|party| party.group.name == group.name && matches!(group.rule, Rule::One));
+        let is_checked = |party: &&Arc<Party>| group.rule.is_promised() && !party.keeps();
+        let of_group = parties.iter().filter(|party| party.group.name == group.name).filter(is_checked);
         let repeated = of_group.flat_map(|party| party.history.lock().unwrap().repeated());
         history::check(group.rule, claims_of(group, &parties, careful)).into_iter().chain(repeated).collect()
     });
@@ -239,6 +234,47 @@ fn run(length: Duration, seed: u64, servers: usize, soaks: bool) -> Findings {
     }
 }
 
+/// Has all processes get their locks once more, give them back, and end. Returns what did not go as it should, and what the
+/// servers have shown meanwhile that was deleted.
+fn finish(
+    parties: &[Arc<Party>],
+    cluster: &TestingCluster,
+    administrator: &CuratorFramework,
+    comparer: Aside<Vec<Stale>>,
+    begin: u64,
+    end: u64,
+) -> (Vec<Left>, Vec<Stale>) {
+    let own: Vec<Arc<Party>> = parties.iter().filter(|party| !party.is_foreign()).cloned().collect();
+    let why = |party: Arc<Party>| (party.group.name, shared_clock(), why(&party, cluster, begin));
+    // That its session ends helps nobody yet.
+    let goes_on = |party: &Party| party.history.lock().unwrap().claims.last().is_some_and(|claim| claim.from > end);
+    let mut stuck: Vec<(&str, u64, String)> = missing(&own, goes_on).into_iter().map(why).collect();
+    parties.iter().for_each(|party| party.quit());
+    stuck.extend(missing(&own, |party| party.is_idle() || party.has_ended()).into_iter().map(why));
+    // Whoever is stuck has its znode yet.
+    let is_stuck = |lock: &str| stuck.iter().any(|(stuck, ..)| *stuck == lock);
+    let (kept, kept_at) = (kept(administrator, |group| !is_stuck(group.name)), shared_clock());
+    parties.iter().for_each(|party| party.close());
+    let open = missing(&own, Party::has_ended);
+    for party in &own {
+        let long = party.history.lock().unwrap().longest_wait(end);
+        stuck.extend(long.filter(|(at, _)| *at < end).map(|(at, what)| (party.group.name, at, what)));
+    }
+    let stale = comparer.end();
+    let stale_at = |lock: &str, at: u64| {
+        let is_of = move |stale: &&Stale| stale.lock == lock && (stale.from..=stale.to).contains(&at);
+        stale.iter().filter(is_of).collect::<Vec<&Stale>>()
+    };
+    let of_stuck = |(lock, at, what): (&str, u64, String)| Left { what, is_stale: !stale_at(lock, at).is_empty() };
+    let mut left: Vec<Left> = stuck.into_iter().map(of_stuck).collect();
+    for (lock, znode) in kept {
+        let is_stale = stale_at(lock, kept_at).iter().any(|stale| stale.znode.contains(&znode.path));
+        left.push(Left { what: format!("{znode:x?} is left"), is_stale });
+    }
+    left.extend(open.iter().map(|party| Left { what: format!("{} does not end", party.name()), is_stale: false }));
+    (left, stale)
+}
+
 /// The rest of something that is to vanish, after as long as one can wait for it.
 fn rest<T>(look: impl Fn() -> Vec<T>) -> Vec<T> {
     let deadline = Instant::now() + PATIENCE;
@@ -256,30 +292,35 @@ fn missing(all: &[Arc<Party>], is_so: impl Fn(&Party) -> bool) -> Vec<Arc<Party>
 }
 
 /// The znodes of sessions that live, of locks whose processes are done with them.
-fn kept(client: &CuratorFramework) -> Vec<(&'static str, Znode)> {
-    let of_own = || GROUPS.iter().filter(|group| !matches!(group.rule, Rule::Foreign | Rule::Nothing));
-    let of = |group: &'static Group| znodes(client, group).into_iter().map(|znode| (group.name, znode));
-    rest(|| of_own().flat_map(of).filter(|(_, znode)| znode.owner != 0).collect())
+fn kept(client: &CuratorFramework, is_asked: impl Fn(&Group) -> bool) -> Vec<(&'static str, Znode)> {
+    let is_own = |group: &&Group| !matches!(group.rule, Rule::Foreign | Rule::Nothing);
+    let look = || {
+        client.sync().for_path("/")?;
+        let mut kept = Vec::new();
+        for group in GROUPS.iter().filter(is_own).filter(|group| is_asked(group)) {
+            let of_sessions = znodes(client, group)?.into_iter().filter(|znode| znode.owner != 0);
+            kept.extend(of_sessions.map(|znode| (group.name, znode)));
+        }
+        Ok(kept)
+    };
+    let nobody_knows = |error: Error| {
+        let path = format!("nobody can tell what is left: {error}");
+        vec![("", Znode { path, owner: 0, czxid: 0 })]
+    };
+    rest(|| look().unwrap_or_else(nobody_knows))
 }
 
 /// A process that did not go on or end as it should, or a znode that stayed.
 #[derive(Debug)]
 pub struct Left {
     pub what: String,
-    lock: &'static str,
-    /// A server showed a znode of this lock that was deleted.
+    /// It waited while a server showed a znode of its lock that was deleted, or is such a znode.
     pub is_stale: bool,
-}
-
-impl Left {
-    fn of(lock: &'static str, what: String) -> Left {
-        Left { what, lock, is_stale: false }
-    }
 }
 
 /// Tells of a process that does not go on when it last did, and how each server shows its lock.
 fn why(party: &Party, cluster: &TestingCluster, begin: u64) -> String {
-    let views: Vec<Vec<Znode>> = cluster.servers().iter().map(|server| view(server, party.group)).collect();
+    let views: Vec<Result<Vec<Znode>>> = cluster.servers().iter().map(|server| view(server, party.group)).collect();
     let history = party.history.lock().unwrap();
     let since = |at: u64| Duration::from_nanos(at.saturating_sub(begin));
     let last = history.attempts.last().map(|attempt| (since(attempt.invoked), attempt.done.map(since)));
@@ -300,20 +341,26 @@ struct Znode {
 }
 
 /// One server's view of the lock of these.
-fn view(server: &TestingServer, group: &Group) -> Vec<Znode> {
-    znodes(&connect(builder_at(&server.connect_string(), NAMESPACE)), group)
+fn view(server: &TestingServer, group: &Group) -> Result<Vec<Znode>> {
+    let client = builder_at(&server.connect_string(), NAMESPACE).build()?;
+    client.start()?;
+    client.block_until_connected(Some(PATIENCE))?;
+    znodes(&client, group)
 }
 
-fn znodes(client: &CuratorFramework, group: &Group) -> Vec<Znode> {
+fn znodes(client: &CuratorFramework, group: &Group) -> Result<Vec<Znode>> {
     let (mut znodes, mut paths) = (Vec::new(), vec![format!("/{}", group.name)]);
     while let Some(path) = paths.pop() {
-        let below = client.get_children().for_path(&path).unwrap_or_default();
+        let below = match client.get_children().for_path(&path) {
+            Err(error) if error.is_no_node() => continue,
+            below => below?,
+        };
         paths.extend(below.into_iter().map(|name| format!("{path}/{name}")));
-        if let Some(stat) = client.check_exists().for_path(&path).ok().flatten() {
+        if let Some(stat) = client.check_exists().for_path(&path)? {
             znodes.push(Znode { path, owner: stat.ephemeral_owner, czxid: stat.czxid });
         }
     }
-    znodes
+    Ok(znodes)
 }
 
 /// The counter of the processes of one kind, and their own account of it.

@@ -2,7 +2,8 @@
 
 use std::{
     env,
-    process::{Command, Stdio},
+    os::unix::process::ExitStatusExt,
+    process::{Command, ExitStatus, Stdio},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering::SeqCst},
@@ -31,6 +32,15 @@ const PAUSE: Duration = Duration::from_millis(30);
 
 /// The side whose servers answer as ClickHouse Keeper does.
 pub const KEEPER: &str = "keeper";
+
+/// The side whose command ignores that it is asked to end.
+pub const DEAF: &str = "deaf";
+
+/// What `zklock run` ends with if its lock was lost, and if it could not do its work.
+const LOST: i32 = 123;
+const FAILED: i32 = 125;
+
+const SIGKILL: i32 = Signal::SIGKILL as i32;
 
 pub struct Party {
     pub number: usize,
@@ -117,14 +127,25 @@ impl Party {
                 status.is_some()
             });
             self.pid.store(0, SeqCst);
-            let was_killed = self.is_killed.swap(false, SeqCst) || matches!(self.kind, "fenced" | "zklock");
-            if !self.is_foreign() && !status.is_some_and(|status| status.success() || was_killed) {
+            let was_killed = self.is_killed.swap(false, SeqCst);
+            // A fence ends its process.
+            let may_be_killed = was_killed || self.kind == "fenced" || self.is_command();
+            let is_well = |status: ExitStatus| match (status.code(), status.signal()) {
+                (Some(0), _) => true,
+                (Some(LOST | FAILED), _) => self.is_command(),
+                (_, Some(SIGKILL)) => may_be_killed,
+                _ => false,
+            };
+            if !self.is_foreign() && !status.is_some_and(is_well) {
                 self.broken.lock().unwrap().push(format!("{} has ended with {status:?}", self.name()));
             }
             if has_said_goodbye {
                 return;
             }
             let mut history = self.history.lock().unwrap();
+            if self.is_command() {
+                history.cut_short();
+            }
             match status.and_then(|status| status.code()) {
                 Some(0) if self.is_command() => history.done(shared_clock(), "ok"),
                 Some(code) if self.is_command() => history.done(shared_clock(), &format!("status {code}")),
@@ -146,9 +167,14 @@ impl Party {
             "curator" => peers::curator(&[], &[servers, NAMESPACE.to_owned(), session]),
             "kazoo" => peers::kazoo(&[format!("{servers}/{NAMESPACE}"), String::new(), session]),
             "zklock" => {
-                let mut zklock = Command::new(env!("CARGO_BIN_EXE_zklock"));
+                // One that waits for its lock does not see that this program has ended.
+                let mut zklock = Command::new("setpriv");
+                zklock.args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_zklock")]);
                 zklock.env("ZK_CONNECT", format!("{servers}/{NAMESPACE}")).env("HOME", "/nowhere");
                 zklock.args(["--session-timeout", &format!("{session}ms"), "run", &self.path(), "--"]);
+                if self.side == DEAF {
+                    zklock.args(["sh", "-c", "trap '' TERM; exec \"$@\"", "sh"]);
+                }
                 zklock.arg(env::current_exe().unwrap()).stderr(Stdio::null());
                 return ChildProcess::start_by(zklock, "command", &[&seed.to_string()]);
             }
@@ -176,7 +202,9 @@ impl Party {
     fn hear(&self, child: &mut ChildProcess) -> bool {
         let (mut was_told, mut was_told_to_close) = (false, false);
         loop {
-            if self.closes.load(SeqCst) && !was_told_to_close {
+            // They would keep all requests of an hour.
+            self.proxies.iter().for_each(FaultProxy::clear_log);
+            if self.closes.load(SeqCst) && !was_told_to_close && !self.is_foreign() {
                 child.tell_if_it_lives("close");
                 was_told_to_close = true;
             }
@@ -201,14 +229,14 @@ impl Party {
             let number = |index: usize| words[index].parse::<i64>().unwrap();
             let mut history = self.history.lock().unwrap();
             match words[0] {
-                "ready" => self.session.store(number(1), SeqCst),
+                "ready" | "session" => self.session.store(number(1), SeqCst),
                 // Such a client hears of a loss, and not until when its session lasts.
                 "hold" => {
                     let (from, to, token, valid_until) =
                         (number(2) as u64, number(3) as u64, number(5), number(8) as u64);
                     history.invoked(from);
-                    let claim = Claim { party: self.number, is_reader: false, token, from, to: to.min(valid_until) };
-                    history.claimed(claim);
+                    let (party, session, to_believed) = (self.number, self.session(), to.min(valid_until));
+                    history.claimed(Claim { party, is_reader: false, token, session, from, to: to_believed });
                     history.released(token, from, to, -1);
                     history.done(to, "ok");
                 }
@@ -216,11 +244,11 @@ impl Party {
                     history.invoked(shared_clock());
                     history.done(shared_clock(), &said);
                 }
-                "session" => self.session.store(number(1), SeqCst),
                 "invoke" => history.invoked(number(1) as u64),
                 "claim" => {
-                    let (token, from, to) = (number(1), number(2) as u64, number(3) as u64);
-                    history.claimed(Claim { party: self.number, is_reader: self.is_reader(), token, from, to });
+                    let (token, from, to, session) = (number(1), number(2) as u64, number(3) as u64, number(4));
+                    let (party, is_reader) = (self.number, self.is_reader());
+                    history.claimed(Claim { party, is_reader, token, session, from, to });
                 }
                 "done" if self.is_foreign() => {}
                 "release" => history.released(number(1), number(2) as u64, number(3) as u64, number(4)),
@@ -235,16 +263,20 @@ impl Party {
         }
     }
 
-    pub fn signal(&self, signal: Signal) {
-        if let Some(pid) = self.pid() {
-            // It may have ended by itself: a fence does that.
-            let _ = kill(Pid::from_raw(pid), signal);
-        }
+    /// `false`: there is no process. It may have ended by itself: a fence does that.
+    pub fn signal(&self, signal: Signal) -> bool {
+        self.pid().is_some_and(|pid| kill(Pid::from_raw(pid), signal).is_ok())
     }
 
-    pub fn kill(&self) {
-        self.is_killed.store(true, SeqCst);
-        self.signal(Signal::SIGKILL);
+    pub fn kill(&self) -> bool {
+        let is_there = self.pid().is_some();
+        self.is_killed.fetch_or(is_there, SeqCst);
+        is_there && self.signal(Signal::SIGKILL)
+    }
+
+    /// Whether it hands its znode on without giving it back.
+    pub fn keeps(&self) -> bool {
+        self.kind.starts_with("cached")
     }
 
     /// `None` while it is not there.

@@ -27,12 +27,19 @@ use crate::{
 const POLL: Duration = Duration::from_millis(2);
 const TELLS: Duration = Duration::from_millis(20);
 
+/// One hold of so many is a long one.
+const LONG_ONES: u8 = 40;
+
 /// A fenced holder's process is ended so long before its session may be.
 const MARGIN: Duration = Duration::from_millis(200);
 
 pub struct Prober {
     random: fastrand::Rng,
     quits: Arc<AtomicBool>,
+    /// The session of what it holds.
+    session: Box<dyn Fn() -> i64>,
+    /// How often it says what it has seen.
+    tells: Duration,
 }
 
 impl Prober {
@@ -41,11 +48,15 @@ impl Prober {
 
     /// Holds the lock for a moment, now and then for a long one. Says from when to when the hold was believed valid.
     pub fn watch(&mut self, look: impl Fn() -> Look) {
-        let length = Duration::from_micros(match self.random.u8(..40) {
+        let length = Duration::from_micros(match self.random.u8(..LONG_ONES) {
             0 => self.random.u64(300_000..3_000_000),
             _ => self.random.u64(500..15_000),
         });
-        let returned = shared_clock();
+        self.watch_for(length, look);
+    }
+
+    fn watch_for(&self, length: Duration, look: impl Fn() -> Look) {
+        let (returned, session) = (shared_clock(), (self.session)());
         let mut belief: Option<(i64, u64, u64)> = None;
         let mut told = 0;
         let (at, token, valid_until) = loop {
@@ -53,14 +64,14 @@ impl Prober {
             let (at, seen) = (shared_clock(), look());
             let is_same = belief.is_some_and(|(token, ..)| seen.is_valid && token == seen.token);
             if let (Some((token, from, to)), false) = (belief, is_same) {
-                say(&format!("claim {token} {from} {to}"));
+                say(&format!("claim {token} {from} {to} {session}"));
                 belief = None;
             }
             if seen.is_valid {
                 let (token, from, _) = belief.unwrap_or((seen.token, at, at));
                 belief = Some((token, from, at));
-                if Duration::from_nanos(at.saturating_sub(told)) >= TELLS {
-                    say(&format!("claim {token} {from} {at}"));
+                if Duration::from_nanos(at.saturating_sub(told)) >= self.tells {
+                    say(&format!("claim {token} {from} {at} {session}"));
                     told = at;
                 }
             }
@@ -72,7 +83,7 @@ impl Prober {
             thread::sleep(POLL.min(length));
         };
         if let Some((token, from, to)) = belief {
-            say(&format!("claim {token} {from} {to}"));
+            say(&format!("claim {token} {from} {to} {session}"));
         }
         let margin = valid_until.map_or(-1, |until| until.saturating_duration_since(Instant::now()).as_micros() as i64);
         say(&format!("release {token} {returned} {at} {margin}"));
@@ -112,7 +123,13 @@ pub fn run(arguments: &[String]) {
         }
     };
     let (quits, closes) = until_told_to_quit();
-    let mut prober = Prober { random: fastrand::Rng::with_seed(seed), quits };
+    let (random, of) = (fastrand::Rng::with_seed(seed), client.clone());
+    let mut prober = Prober { random, quits, session: Box::new(move || of.session_id()), tells: TELLS };
+    // A panic in a thread of the client's is the end of this process.
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("{panic}");
+        std::process::abort();
+    }));
     while !prober.quits.load(Relaxed) {
         say(&format!("session {}", client.session_id()));
         say(&format!("invoke {}", shared_clock()));
@@ -133,12 +150,16 @@ pub fn run(arguments: &[String]) {
 /// The command of `zklock run`: it knows nothing of the lock but what its environment says, and believes while it runs.
 pub fn run_command(arguments: &[String]) {
     let number = |name: &str| env::var(name).unwrap();
-    let session = u64::from_str_radix(number("ZKLOCK_SESSION").trim_start_matches("0x"), 16).unwrap();
-    say(&format!("session {}", session.cast_signed()));
+    let session = u64::from_str_radix(number("ZKLOCK_SESSION").trim_start_matches("0x"), 16).unwrap().cast_signed();
+    say(&format!("session {session}"));
     let (quits, _closes) = until_told_to_quit();
     let token = number("ZKLOCK_TOKEN").parse().unwrap();
-    let mut prober = Prober { random: fastrand::Rng::with_seed(arguments[0].parse().unwrap()), quits };
-    prober.watch(|| Look { state: String::new(), is_valid: true, token, valid_until: None });
+    let mut random = fastrand::Rng::with_seed(arguments[0].parse().unwrap());
+    // For most of the time it is held longer than the session of a zklock lasts that stands still.
+    let millis = if random.u8(..4) == 0 { random.u64(2_000..5_000) } else { random.u64(1..15) };
+    let prober = Prober { random, quits, session: Box::new(move || session), tells: Duration::ZERO };
+    let look = || Look { state: String::new(), is_valid: true, token, valid_until: None };
+    prober.watch_for(Duration::from_millis(millis), look);
 }
 
 /// Whether it is to quit, and when it is to close its client. At the end of its input, the process ends.

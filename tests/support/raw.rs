@@ -13,6 +13,7 @@ pub const GET_CHILDREN2: i32 = 12;
 
 pub const OK: i32 = 0;
 pub const NO_NODE: i32 = -101;
+pub const NODE_EXISTS: i32 = -110;
 
 /// One connection with a session.
 #[derive(Debug)]
@@ -112,8 +113,10 @@ impl RawClient {
     /// The names below a znode, the id of its creation and the session that owns it. `None`: there is no such znode.
     pub fn children(&mut self, path: &str) -> io::Result<Option<(Vec<String>, i64, i64)>> {
         let (code, body) = self.call_for(GET_CHILDREN2, &exists_body(path, false))?;
-        if code != OK {
-            return Ok(None);
+        match code {
+            OK => {}
+            NO_NODE => return Ok(None),
+            code => return Err(io::Error::other(format!("{path}: {code}"))),
         }
         let mut at = 4;
         let names = (0..int(&body, 0)).map(|_| {
