@@ -143,9 +143,7 @@ impl Party {
                 return;
             }
             let mut history = self.history.lock().unwrap();
-            if self.is_command() {
-                history.cut_short();
-            }
+            history.cut_short();
             match status.and_then(|status| status.code()) {
                 Some(0) if self.is_command() => history.done(shared_clock(), "ok"),
                 Some(code) if self.is_command() => history.done(shared_clock(), &format!("status {code}")),

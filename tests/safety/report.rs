@@ -79,7 +79,7 @@ impl Findings {
     }
 }
 
-/// A grant is an acquire that has returned. One whose holder was killed before it released is not counted.
+/// A grant is an acquire that has returned.
 fn grants(party: &Party) -> usize {
     let history = party.history.lock().unwrap();
     history.attempts.iter().filter(|attempt| attempt.held.is_some()).count()
@@ -287,27 +287,33 @@ pub fn write(findings: &Findings) {
     println!("the report: {}", directory.join("report.html").display());
 }
 
-/// The operations of one lock as Knossos and Porcupine read them: an acquire and a release of each hold.
+/// The operations of one lock as Knossos reads them: an acquire and a release of each hold. Who may not believe any more gives
+/// its lock back, whatever it still says to a server later.
 fn history_of(findings: &Findings, group: &str) -> String {
     let mut lines: Vec<(u64, String)> = Vec::new();
     for party in findings.parties_of(group) {
         let history = party.history.lock().unwrap();
+        let believed = history.promised().0;
         // Jepsen's processes do nothing more after an operation that has no certain end.
         let mut process = party.number;
-        let mut add = |process: usize, time: u64, kind: &str, op: &str, value: i64| {
+        let mut add = |process: usize, time: u64, kind: &str, op: &str, token: Option<i64>| {
             let since = time.saturating_sub(findings.begin);
+            let value = token.map_or("nil".to_owned(), |token| token.to_string());
             lines.push((time, format!("{{:process {process} :type :{kind} :f :{op} :value {value} :time {since}}}")));
         };
         for attempt in &history.attempts {
-            add(process, attempt.invoked, "invoke", "acquire", -1);
+            add(process, attempt.invoked, "invoke", "acquire", None);
             match (attempt.held, attempt.done) {
                 (Some((token, returned, released)), done) => {
+                    let claims = &believed[..believed.partition_point(|claim| claim.from <= released)];
+                    let last = claims.last().filter(|claim| claim.from >= returned);
+                    let token = Some(token);
                     add(process, returned, "ok", "acquire", token);
-                    add(process, released, "invoke", "release", token);
+                    add(process, last.map_or(returned, |claim| claim.to), "invoke", "release", token);
                     let kind = if attempt.error.is_empty() { "ok" } else { "info" };
                     done.into_iter().for_each(|done| add(process, done, kind, "release", token));
                 }
-                (None, Some(done)) => add(process, done, "fail", "acquire", -1),
+                (None, Some(done)) => add(process, done, "fail", "acquire", None),
                 (None, None) => {}
             }
             if attempt.done.is_none() || attempt.held.is_some() && !attempt.error.is_empty() {
