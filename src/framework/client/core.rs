@@ -100,7 +100,7 @@ pub(crate) struct Core {
     /// How many more acquires of multi locks go one by one, as one has met others lately.
     pub(crate) one_by_one: AtomicU32,
     /// Several lists as one reply were too large: from then on each goes by itself.
-    pub(crate) reads_singly: AtomicBool,
+    pub(crate) lists_are_large: AtomicBool,
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) reactions: Reactions,
     pub(super) events: EventSender,
@@ -240,7 +240,7 @@ impl CuratorFramework {
             counters,
             grants: RecentGrants::default(),
             one_by_one: AtomicU32::new(0),
-            reads_singly: AtomicBool::new(false),
+            lists_are_large: AtomicBool::new(false),
             dispatcher,
             reactions: Reactions::default(),
             events,
@@ -275,7 +275,7 @@ impl Core {
     /// How many reads go as one request: each has its share of the largest reply, so that the lists of 4,000 contenders each make none
     /// that is too large.
     pub(crate) fn reads_at_a_time(&self, session: &Arc<dyn Session>) -> usize {
-        let may_go = session.reads_together() && !self.reads_singly.load(Ordering::Relaxed);
+        let may_go = session.reads_together() && !self.lists_are_large.load(Ordering::Relaxed);
         if may_go { (self.session.max_frame_size / SHARE_OF_REPLY).max(1) } else { 1 }
     }
 

@@ -65,7 +65,7 @@ pub struct Batch {
     /// The locks whose directories were made for a transaction that failed for want of one. `None`: none has failed so.
     made: RefCell<Option<Vec<Arc<LockInternals>>>>,
     /// Lists that went as one request have come to nothing: those of the rest go one by one.
-    reads_singly: Cell<bool>,
+    lists_failed: Cell<bool>,
 }
 
 /// Replies that are on their way.
@@ -93,7 +93,7 @@ impl Batch {
             may_go,
             sent: Cell::default(),
             made: RefCell::default(),
-            reads_singly: Cell::default(),
+            lists_failed: Cell::default(),
         }
     }
 
@@ -134,7 +134,7 @@ impl Batch {
         if connection == 0 || is_refused || wait.bound.is_over().is_some() || !self.may_go(core) {
             return;
         }
-        let at_a_time = if self.reads_singly.get() { 1 } else { core.reads_at_a_time(&session) };
+        let at_a_time = if self.lists_failed.get() { 1 } else { core.reads_at_a_time(&session) };
         let (mut shares, mut creates) = (VecDeque::with_capacity(run.len()), Vec::with_capacity(run.len()));
         let mut lists: Vec<Vec<Request>> = Vec::new();
         for lock in run {
@@ -213,9 +213,9 @@ impl Batch {
 
     /// Notes that a list has come to nothing, and what may be the reason.
     pub(super) fn lost_a_list(&self, lock: &LockInternals, failed: Option<&Error>) {
-        self.reads_singly.set(true);
+        self.lists_failed.set(true);
         if matches!(failed, Some(Error::FrameTooLarge { .. })) {
-            lock.client().core.reads_singly.store(true, Ordering::Relaxed);
+            lock.client().core.lists_are_large.store(true, Ordering::Relaxed);
         }
     }
 

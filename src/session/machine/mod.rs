@@ -133,17 +133,20 @@ pub(crate) struct Machine<C = OnReply, W = Watcher> {
     relied_on_until: Option<Instant>,
 }
 
+/// What servers of this kind know, without what some of them have refused before.
+fn abilities_of(dialect: Dialect, config: &SessionConfig) -> Abilities {
+    let mut abilities = Abilities::from(dialect);
+    abilities.reads_together &= !config.known.refuse_reads_together.load(Ordering::Relaxed);
+    abilities
+}
+
 impl<C, W: Clone> Machine<C, W> {
     pub(crate) fn new(mut config: SessionConfig, now: Instant) -> Self {
         // A frame's length has 31 bits.
         config.max_frame_size = config.max_frame_size.min(i32::MAX as usize);
         let timeout = config.session_timeout.min(LONGEST_TIMEOUT);
         Machine {
-            abilities: config.dialect.map(|dialect| {
-                let mut said = Abilities::from(dialect);
-                said.reads_together &= !config.known.read_singly.load(Ordering::Relaxed);
-                said
-            }),
+            abilities: config.dialect.map(|dialect| abilities_of(dialect, &config)),
             has_learnt: false,
             left_behind: None,
             relied_on_until: None,
@@ -782,8 +785,8 @@ impl<C, W: Clone> Machine<C, W> {
             abilities.refused(operation, code);
             self.has_learnt |= *abilities != before;
             self.config.known.are_34.fetch_or(abilities.dialect == Dialect::ZooKeeper34, Ordering::Relaxed);
-            let read_singly = abilities.dialect == Dialect::ZooKeeper && !abilities.reads_together;
-            self.config.known.read_singly.fetch_or(read_singly, Ordering::Relaxed);
+            let refuses = abilities.dialect == Dialect::ZooKeeper && !abilities.reads_together;
+            self.config.known.refuse_reads_together.fetch_or(refuses, Ordering::Relaxed);
         }
     }
 
@@ -792,11 +795,7 @@ impl<C, W: Clone> Machine<C, W> {
         let abilities = match (path, reply) {
             (API_VERSION, Ok(_)) => return self.probe(FEATURE_FLAGS),
             (API_VERSION, Err(_)) if self.config.known.are_34.load(Ordering::Relaxed) => Dialect::ZooKeeper34.into(),
-            (API_VERSION, Err(_)) => {
-                let mut known = Abilities::from(Dialect::ZooKeeper);
-                known.reads_together = !self.config.known.read_singly.load(Ordering::Relaxed);
-                known
-            }
+            (API_VERSION, Err(_)) => abilities_of(Dialect::ZooKeeper, &self.config),
             (_, Ok(Response::Data { data, .. })) => Abilities::by_flags(Some(data)),
             _ => Abilities::by_flags(None),
         };

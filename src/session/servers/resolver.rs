@@ -32,7 +32,7 @@ pub struct KnownServers {
     /// They are of ZooKeeper 3.4, which tells so only by ending a connection.
     pub(crate) are_34: AtomicBool,
     /// They know no request of several reads, as ZooKeeper 3.5, which tells so in the same way.
-    pub(crate) read_singly: AtomicBool,
+    pub(crate) refuse_reads_together: AtomicBool,
 }
 
 #[derive(Debug)]
