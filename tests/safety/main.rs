@@ -262,7 +262,9 @@ fn finish(
     }
     let stale = comparer.end();
     let stale_at = |lock: &str, at: u64| {
-        let is_of = move |stale: &&Stale| stale.lock == lock && (stale.from..=stale.to).contains(&at);
+        // Who waits behind it has to go on soon after.
+        let until = |stale: &Stale| stale.to + RESUMED.as_nanos() as u64;
+        let is_of = move |stale: &&Stale| stale.lock == lock && (stale.from..=until(stale)).contains(&at);
         stale.iter().filter(is_of).collect::<Vec<&Stale>>()
     };
     let of_stuck = |(lock, at, what): (&str, u64, String)| Left { what, is_stale: !stale_at(lock, at).is_empty() };

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use crate::base::{collections::HashSet, paths::ServerPath, sync::Mutex};
 
-/// How many grants the client remembers. A forgotten one costs its successor a listing, no more.
-const REMEMBERED: usize = 4096;
+/// How many grants the client remembers, in 0.2 MB. A forgotten one costs its successor a listing, no more, and so it does only
+/// where a process holds more locks at a time.
+const REMEMBERED: usize = 1024;
 
 /// Znodes that held a lock at some time. A waiter right behind such a znode has the lock when it is deleted, without
 /// another look at the queue.
