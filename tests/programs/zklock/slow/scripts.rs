@@ -22,7 +22,7 @@ use crate::{
     support::{eventually, machine::Machine},
 };
 
-const SESSION_TIME: Duration = Duration::from_secs(2);
+const SESSION_TIME: Duration = Duration::from_secs(4);
 
 /// It hears no TERM, nor does what it has started: a fork, a program that has lost its parent, one that has closed what it has
 /// inherited, and one without its environment.
@@ -44,7 +44,7 @@ fn begin(run: &mut Running) -> (Pid, Vec<String>) {
 fn two_are_never_at_work(what: &str, harm: impl FnOnce(Pid, &[String])) {
     let (client, path) = (support::connect(support::builder(support::server(), "")), path());
     let (machine, proxy) = (Machine::watch(), FaultProxy::start(support::server().connect_string()).unwrap());
-    let lock = LOCK.replace("--for", "--session-timeout 2s --for");
+    let lock = LOCK.replace("--for", "--session-timeout 4s --for");
     let mut run = Running::start(script_at(&proxy.connect_string(), &format!("{lock}{STUBBORN}"), &path));
     let (keeper, pids) = begin(&mut run);
     harm(keeper, &pids);
@@ -87,7 +87,7 @@ fn what_a_script_starts_at_the_last_moment_is_gone_too() {
     let (machine, proxy) = (Machine::watch(), FaultProxy::start(support::server().connect_string()).unwrap());
     let text = "trap '' TERM; echo $ZKLOCK_KEEPER\n\
         while :; do env -i /bin/sh -c 'exec 9>&-; while :; do /bin/sleep 0.01; done' >/dev/null & echo $!; sleep 0.05; kill -9 $!; done";
-    let lock = LOCK.replace("--for", "--session-timeout 2s --for");
+    let lock = LOCK.replace("--for", "--session-timeout 4s --for");
     let mut run = Running::start(script_at(&proxy.connect_string(), &format!("{lock}{text}"), &path));
     let keeper = keeper(&run.line());
     proxy.black_hole(Direction::Both);
@@ -103,7 +103,7 @@ fn what_a_script_starts_at_the_last_moment_is_gone_too() {
 fn a_subshell_that_has_taken_the_lock_is_gone_too() {
     let (client, path) = (support::connect(support::builder(support::server(), "")), path());
     let (machine, proxy) = (Machine::watch(), FaultProxy::start(support::server().connect_string()).unwrap());
-    let lock = LOCK.replace("--for", "--session-timeout 2s --for");
+    let lock = LOCK.replace("--for", "--session-timeout 4s --for");
     let work = "sh -c 'echo $PPID'; echo $ZKLOCK_KEEPER; while :; do sleep 0.01; done";
     let text = format!("trap '' TERM\n( {lock}{work} ) & while :; do sleep 0.01; done");
     let mut run = Running::start(script_at(&proxy.connect_string(), &text, &path));
@@ -119,7 +119,7 @@ fn a_subshell_that_has_taken_the_lock_is_gone_too() {
 fn a_child_of_a_script_gets_one_term() {
     let path = path();
     let proxy = FaultProxy::start(support::server().connect_string()).unwrap();
-    let lock = LOCK.replace("--for", "--session-timeout 2s --for");
+    let lock = LOCK.replace("--for", "--session-timeout 4s --for");
     let child = "sh -c 'trap \"echo term\" TERM; echo up; while :; do sleep 0.01; done' &";
     let text = format!("trap : TERM\n{lock}{child} while :; do sleep 0.01; done");
     let mut run = Running::start(script_at(&proxy.connect_string(), &text, &path));
