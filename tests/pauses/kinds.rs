@@ -155,7 +155,7 @@ impl Lock for Candidate {
 }
 
 /// Returns when the listener has been told while the lock was its own. To return as soon as the lock is would let the
-/// holder release it while the listener is being told. Whoever was told wrongly goes on waiting.
+/// holder release it while the listener is being told. Whoever was told wrongly goes on waiting. `false`: no such news came in time.
 fn await_ownership(lock: &WriteLock, told: &Receiver<()>) -> bool {
     let deadline = Instant::now() + PATIENCE;
     while told.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok() {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use curator_locks::RetryForever;
+use curator_locks::{Error, RetryForever};
 
 use crate::{
     SESSION,
@@ -83,6 +83,8 @@ pub fn run(arguments: &[String]) {
         if command == "hold" {
             match lock.hold(&mut prober) {
                 Ok(()) => say("over"),
+                // A pause keeps nobody waiting for ever.
+                Err(error @ Error::StillTaken { .. }) => panic!("{error}"),
                 Err(error) => say(&format!("over {error}")),
             }
         }

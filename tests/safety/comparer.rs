@@ -84,7 +84,7 @@ fn seen(client: &mut Option<RawClient>, address: &str) -> io::Result<View> {
             }
             for name in names {
                 let path = format!("{path}/{name}");
-                // What is queued has its own name, and nothing below it.
+                // A queued znode has a name of its own, and nothing below it.
                 if name.ends_with(|last: char| last.is_ascii_digit()) {
                     view.insert(path, group.name);
                 } else {

@@ -53,7 +53,7 @@ pub struct Saboteur<'a> {
     /// And one of each process.
     processes: Vec<Mutex<()>>,
     done: Mutex<Vec<Done>>,
-    /// What did not come back, and ended the work of its thread.
+    /// The faults that could not be mended.
     broken: Mutex<Vec<String>>,
 }
 

@@ -10,7 +10,7 @@ pub struct Claim {
     pub party: usize,
     pub is_reader: bool,
     pub token: i64,
-    /// Of its holder, where that is known.
+    /// The holder's session, where that is known.
     pub session: i64,
     pub from: u64,
     pub to: u64,
@@ -88,7 +88,7 @@ impl History {
         }
     }
 
-    /// When and how an acquire waited for longer than anybody's patience, if one did.
+    /// The longest acquire, with the moment of its end, if it took longer than a test waits.
     pub fn longest_wait(&self, end: u64) -> Option<(u64, String)> {
         let ends = self.attempts.iter().skip(1).map(|next| next.invoked).chain([end]);
         let wait = |(attempt, next): (&Attempt, u64)| {

@@ -100,7 +100,7 @@ pub static GROUPS: [Group; 19] = [
     Group { name: "leases", rule: Rule::AtMost(2), parties: &[("two_leases", V); 4] },
     Group { name: "unfair", rule: Rule::One, parties: &[("unfair", V); 3] },
     Group { name: "multi", rule: Rule::Cached, parties: &[("multi", V), ("multi", V), ("cached_multi", V)] },
-    // Of each two that exclude each other in one path, the tokens in the others say nothing.
+    // Two of them exclude each other in one path, and the tokens of their other paths have no order.
     Group { name: "overlapping", rule: Rule::AtMost(1), parties: &[("overlapping", V); 3] },
     Group { name: "writelock", rule: Rule::One, parties: &[("zk_write_lock", V); 2] },
     Group { name: "leader", rule: Rule::One, parties: &[("leader", V); 3] },
@@ -251,7 +251,7 @@ fn finish(
     let mut stuck: Vec<(&str, u64, String)> = missing(&own, goes_on).into_iter().map(why).collect();
     parties.iter().for_each(|party| party.quit());
     stuck.extend(missing(&own, |party| party.is_idle() || party.has_ended()).into_iter().map(why));
-    // Whoever is stuck has its znode yet.
+    // A process that is stuck has its znode yet.
     let is_stuck = |lock: &str| stuck.iter().any(|(stuck, ..)| *stuck == lock);
     let (kept, kept_at) = (kept(administrator, |group| !is_stuck(group.name)), shared_clock());
     parties.iter().for_each(|party| party.close());
@@ -262,7 +262,7 @@ fn finish(
     }
     let stale = comparer.end();
     let stale_at = |lock: &str, at: u64| {
-        // Who waits behind it has to go on soon after.
+        // A waiter behind it has to go on soon after its end.
         let until = |stale: &Stale| stale.to + RESUMED.as_nanos() as u64;
         let is_of = move |stale: &&Stale| stale.lock == lock && (stale.from..=until(stale)).contains(&at);
         stale.iter().filter(is_of).collect::<Vec<&Stale>>()

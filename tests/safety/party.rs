@@ -36,7 +36,7 @@ pub const KEEPER: &str = "keeper";
 /// The side whose command ignores that it is asked to end.
 pub const DEAF: &str = "deaf";
 
-/// What `zklock run` ends with if its lock was lost, and if it could not do its work.
+/// The exit statuses of `zklock run` where its lock was lost, and where it could not do its work.
 const LOST: i32 = 123;
 const FAILED: i32 = 125;
 

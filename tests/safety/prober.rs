@@ -77,7 +77,7 @@ impl Prober {
             }
             let over = at.saturating_sub(returned) >= length.as_nanos() as u64 || self.quits.load(Relaxed);
             if over {
-                // What is lost has no certain time.
+                // A lost hold has no certain time.
                 break (at, seen.token, seen.valid_until.filter(|_| seen.is_valid));
             }
             thread::sleep(POLL.min(length));

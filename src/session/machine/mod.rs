@@ -133,7 +133,7 @@ pub(crate) struct Machine<C = OnReply, W = Watcher> {
     relied_on_until: Option<Instant>,
 }
 
-/// What servers of this kind know, without what some of them have refused before.
+/// Returns the abilities of servers of this kind, without those that some of them have refused before.
 fn abilities_of(dialect: Dialect, config: &SessionConfig) -> Abilities {
     let mut abilities = Abilities::from(dialect);
     abilities.reads_together &= !config.known.refuse_reads_together.load(Ordering::Relaxed);
@@ -493,7 +493,7 @@ impl<C, W: Clone> Machine<C, W> {
     }
 
     /// A server grants a session timeout. For how long the session is certain rests on all servers granting the same
-    /// one, always: returns what is to be said of another one.
+    /// one, always: returns a warning where this one differs.
     fn granted(&mut self, timeout: Duration, is_resumed: bool) -> Option<String> {
         let (id, before, is_first) = (self.session_id, self.timeout, self.connections == 0);
         if !is_resumed {
