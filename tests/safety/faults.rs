@@ -159,6 +159,7 @@ impl<'a> Saboteur<'a> {
                 }
                 may_be_done
             }
+            FaultKind::WallClock => party.wall_clock.step_to([-3600, 3600, 1][planned.number]) && party.pid().is_some(),
             other => panic!("{other:?} is no fault of a process"),
         }
     }

@@ -18,6 +18,7 @@ mod party;
 mod prober;
 mod report;
 mod schedule;
+mod wall_clock;
 mod witness;
 
 use std::{

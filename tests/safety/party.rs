@@ -22,6 +22,7 @@ use crate::{
     Group, NAMESPACE, SESSION,
     history::{Claim, History},
     support::{child::ChildProcess, eventually, history::shared_clock, peers},
+    wall_clock::WallClock,
 };
 
 /// How often the thread of a process looks whether it is to end.
@@ -50,6 +51,7 @@ pub struct Party {
     seed: u64,
     /// One for each server.
     pub proxies: Vec<FaultProxy>,
+    pub wall_clock: WallClock,
     /// 0 while it is not there.
     pid: AtomicI32,
     session: AtomicI64,
@@ -83,6 +85,7 @@ impl Party {
             side,
             seed,
             proxies,
+            wall_clock: WallClock::new(),
             pid,
             session,
             quits,
@@ -161,9 +164,11 @@ impl Party {
 
     fn begin(&self, servers: String, seed: u64) -> ChildProcess {
         let session = SESSION.as_millis().to_string();
-        let command = match self.kind {
-            "curator" => peers::curator(&[], &[servers, NAMESPACE.to_owned(), session]),
-            "kazoo" => peers::kazoo(&[format!("{servers}/{NAMESPACE}"), String::new(), session]),
+        let own = || Command::new(env::current_exe().unwrap());
+        let foreign = |command| ChildProcess::run(self.wall_clock.rules(command), "").unwrap();
+        match self.kind {
+            "curator" => foreign(peers::curator(&[], &[servers, NAMESPACE.to_owned(), session])),
+            "kazoo" => foreign(peers::kazoo(&[format!("{servers}/{NAMESPACE}"), String::new(), session])),
             "zklock" => {
                 // One that waits for its lock does not see that this program has ended.
                 let mut zklock = Command::new("setpriv");
@@ -173,14 +178,14 @@ impl Party {
                 if self.side == DEAF {
                     zklock.args(["sh", "-c", "trap '' TERM; exec \"$@\"", "sh"]);
                 }
-                zklock.arg(env::current_exe().unwrap()).stderr(Stdio::null());
-                return ChildProcess::start_by(zklock, "command", &[&seed.to_string()]);
+                zklock.arg(own().get_program()).stderr(Stdio::null());
+                ChildProcess::start_by(self.wall_clock.rules(zklock), "command", &[&seed.to_string()])
             }
             kind => {
-                return ChildProcess::start("prober", &[kind, self.side, &servers, &self.path(), &seed.to_string()]);
+                let arguments = [kind, self.side, &servers, &self.path(), &seed.to_string()];
+                ChildProcess::start_by(self.wall_clock.rules(own()), "prober", &arguments)
             }
-        };
-        ChildProcess::run(command, "").unwrap()
+        }
     }
 
     pub fn is_foreign(&self) -> bool {

@@ -29,6 +29,7 @@ kinds! {
     LostReplyToDelete,
     LostReplyToMulti,
     Expiry,
+    WallClock,
     PausedServer,
     KilledServer,
     KilledLeader,
@@ -110,7 +111,7 @@ pub fn plan(seed: u64, length: Duration, processes: usize, kinds: &[FaultKind]) 
         let between = |from: f64, to: f64| SESSION.mul_f64(from + (to - from) * share);
         let (target, length) = match kind {
             Pause => (Target::Process(process), between(0.1, 1.6)),
-            Kill | Cut | Reset | Expiry => (Target::Process(process), Duration::ZERO),
+            Kill | Cut | Reset | Expiry | WallClock => (Target::Process(process), Duration::ZERO),
             Refuse | Delay | BlackHole | BlackHoleToServer | BlackHoleToClient => {
                 (Target::Process(process), between(0.1, 2.0))
             }
