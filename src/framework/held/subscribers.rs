@@ -54,7 +54,8 @@ impl Subscriber {
                     send(state);
                 }
             }
-            Subscriber::Token(token) if valid_for.is_zero() => {
+            // A leader's term may end before its hold, and another one begin on it.
+            Subscriber::Token(token) if valid_for.is_zero() || token.is_cancelled() => {
                 token.cancel();
                 return false;
             }
@@ -85,5 +86,19 @@ impl Subscriber {
             }),
             Subscriber::Span(_) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_that_was_cancelled_is_kept_no_longer() {
+        let (token, left) = (CancelToken::new(), Duration::from_secs(1));
+        let mut subscriber = Subscriber::Token(token.clone());
+        assert!(subscriber.tell(HoldState::Held, left));
+        token.cancel();
+        assert!(!subscriber.tell(HoldState::Held, left));
     }
 }
