@@ -212,7 +212,15 @@ impl HeldNodes {
             registry.is_looking = true;
             registry.nodes.values().cloned().collect()
         };
-        let look = || nodes.iter().filter_map(|hold| self.look_at(hold.znode(), now)).min();
+        let look = || {
+            let attended: Vec<_> = nodes.iter().map(|hold| (hold.znode(), hold.znode().attended())).collect();
+            // All are told before any line goes to the log: a logger that blocks delays no news of a loss.
+            for hold in attended.iter().flat_map(|(_, holds)| holds) {
+                hold.end_if_over(now);
+                hold.tell(now);
+            }
+            attended.iter().filter_map(|(znode, holds)| self.look_at(znode, holds, now)).min()
+        };
         let looked = catch_unwind(AssertUnwindSafe(look));
         let mut registry = self.nodes.lock();
         registry.is_looking = false;
@@ -237,16 +245,11 @@ impl HeldNodes {
         next
     }
 
-    fn look_at(&self, znode: &Arc<HeldZnode>, now: Instant) -> Option<Instant> {
-        let holds = znode.attended();
-        holds.iter().for_each(|hold| hold.end_if_over(now));
+    fn look_at(&self, znode: &Arc<HeldZnode>, holds: &[Arc<HeldNode>], now: Instant) -> Option<Instant> {
         znode.report(now);
         znode.check(now);
-        for hold in &holds {
-            hold.tell(now);
-            if let Some(limit) = self.max_hold_time {
-                hold.warn_if_held_for_long(limit, now);
-            }
+        if let Some(limit) = self.max_hold_time {
+            holds.iter().for_each(|hold| hold.warn_if_held_for_long(limit, now));
         }
         let of_holds = holds.iter().filter_map(|hold| hold.next_look(now));
         of_holds.chain(znode.next_look(now)).min()

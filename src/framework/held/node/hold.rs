@@ -313,7 +313,6 @@ impl HeldNode {
         if let Some(give_back) = give_back
             && self.znode.mark_lost(LostReason::HeldTooLong)
         {
-            log::warn!("{}: held for too long, and given back", self.path());
             give_back();
         }
     }
