@@ -77,7 +77,7 @@
 //! twice checks the [`FencingToken`]: see [Fencing](docs::guarantees#fencing).
 #![forbid(unsafe_code)]
 // In the build of the unit tests: in others what `base` hands out is what is disallowed.
-#![cfg_attr(test, warn(clippy::disallowed_methods, clippy::disallowed_types))]
+#![cfg_attr(test, warn(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(test)]
@@ -98,7 +98,12 @@ mod session;
 #[cfg(test)]
 mod sim;
 #[cfg(feature = "testing")]
-#[allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "real servers in real time")]
+#[allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "real servers in real time"
+)]
 pub mod testing;
 pub mod unversioned;
 

@@ -1,6 +1,6 @@
 //! The parts that the rooms above share: paths ([`paths`]), a client's counters ([`telemetry`]), panics of a caller's
-//! code ([`panics`]), data for people to read ([`text`]), dropping outside of a lock ([`unlocked`]), and a timer that ends the process
-//! ([`timer`]).
+//! code ([`panics`], [`log`]), data for people to read ([`text`]), dropping outside of a lock ([`unlocked`]), and a timer that ends the
+//! process ([`timer`]).
 //!
 //! And all through which this crate meets the machine: the clock ([`clock`]), threads ([`threads`]), locks ([`sync`]),
 //! channels ([`channel`]), chance ([`random`], [`collections`]); connections are in `session::transport`. In a build they are
@@ -10,6 +10,7 @@
 pub(crate) mod channel;
 pub(crate) mod clock;
 pub(crate) mod collections;
+pub(crate) mod log;
 pub(crate) mod panics;
 pub(crate) mod paths;
 pub(crate) mod random;

@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    panic::catch_unwind,
     sync::{Arc, Weak},
     thread::ThreadId,
 };
@@ -10,6 +9,7 @@ use std::{
 #[cfg(not(test))]
 pub(crate) use std::thread::{Thread, current, park, park_timeout};
 
+use super::log;
 #[cfg(test)]
 pub(crate) use super::sim::thread::{Thread, current, park, park_timeout};
 use crate::error::{Error, Result};
@@ -42,12 +42,8 @@ impl Drop for ThreadLife {
         let held = Arc::weak_count(&self.token);
         if held > 0 {
             let name = self.name.as_deref().unwrap_or("without a name");
-            // A logger may have lost its own thread-local values already. A panic in here would end the process.
-            let _ = catch_unwind(|| {
-                log::warn!(
-                    "the thread {name} ends without a release of its locks ({held}): nobody else can release them"
-                );
-            });
+            // A logger may have lost its own thread-local values already, and panic. Out of here that would end the process.
+            log::warn!("the thread {name} ends without a release of its locks ({held}): nobody else can release them");
         }
     }
 }

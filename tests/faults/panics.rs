@@ -11,9 +11,9 @@ use std::{
 
 use crossbeam_channel::unbounded;
 use curator_locks::{
-    Acl, AclProvider,
+    Acl, AclProvider, AcquireOptions, Caching,
     ConnectionState::{Connected, Reconnected, Suspended},
-    EnsembleProvider, Error, InterProcessLock, InterProcessMultiLock, Locker, RetryNTimes, Revoker,
+    EnsembleProvider, Error, InterProcessLock, InterProcessMultiLock, LeaderLatch, Locker, RetryNTimes, Revoker,
     testing::expire_session,
     unversioned::{
         NativeSessionFactory, Request, Session, SessionConfig, SessionEvent, SessionFactory, Submission, WatchEvent,
@@ -400,6 +400,80 @@ fn a_lock_whose_release_panics_ends_no_process_when_a_panic_drops_its_guard() {
         });
         assert!(by_guard.join().is_err());
         figure("a release that panics while a thread unwinds: processes ended", 0);
+    });
+}
+
+/// As one does that prints where nobody reads any more.
+struct Breaks(AtomicUsize);
+
+impl log::Log for Breaks {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, _: &log::Record<'_>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        panic!("nobody reads this");
+    }
+
+    fn flush(&self) {}
+}
+
+struct PanicsInItsDrop;
+
+impl Drop for PanicsInItsDrop {
+    fn drop(&mut self) {
+        panic!("not in order");
+    }
+}
+
+#[test]
+fn a_logger_and_the_drop_of_a_listener_that_panic_keep_no_lock_from_anybody() {
+    alone("panics::a_logger_and_the_drop_of_a_listener_that_panic_keep_no_lock_from_anybody", || {
+        static LOGGER: Breaks = Breaks(AtomicUsize::new(0));
+        let scene = scene_with(T);
+        std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
+        log::set_logger(&LOGGER).unwrap();
+        log::set_max_level(log::LevelFilter::Trace);
+        let cached = mutex(&scene.client).with_caching(Caching::new().keep_idle(Duration::ZERO));
+        for (mutex, is_cached) in [(mutex(&scene.client), false), (cached, true)] {
+            let options = AcquireOptions::new();
+            let hold = |options: &AcquireOptions| {
+                let held = mutex.lock_with(options).unwrap().unwrap();
+                let bomb = PanicsInItsDrop;
+                held.on_state_change(move |_| {
+                    let _ = &bomb;
+                });
+                held
+            };
+            hold(&options).release().unwrap();
+            await_children(&scene.observer, LOCK, 0);
+            let held = hold(&options);
+            let with_a_guard = move || held.is_valid().then(|| panic!("with a guard"));
+            assert!(catch_unwind(with_a_guard).is_err());
+            await_children(&scene.observer, LOCK, 0);
+            if !is_cached {
+                let held = hold(&options.clone().hold_at_most(100 * MS));
+                eventually("it was held for too long", || held.is_lost());
+                await_children(&scene.observer, LOCK, 0);
+                held.release().unwrap_err();
+            }
+            let (held, session) = (hold(&options), scene.client.session_id());
+            let password = scene.client.session_password();
+            expire_session(&scene.server.connect_string(), session, &password).unwrap();
+            eventually("it is lost", || held.is_lost());
+            drop(held);
+            eventually("there is another session", || scene.client.session_id() != session);
+        }
+        let latch = LeaderLatch::new(&scene.client, LOCK).unwrap();
+        latch.start().unwrap();
+        eventually("it leads", || latch.has_leadership());
+        scene.proxy.cut();
+        eventually("it leads again", || latch.has_leadership());
+        latch.close().unwrap();
+        scene.client.close();
+        await_children(&scene.observer, LOCK, 0);
+        figure("a logger that panics: lines", LOGGER.0.load(Ordering::SeqCst));
     });
 }
 

@@ -1,12 +1,15 @@
 //! One counter, one gauge, one timer with what it reads: relaxed atomics, and with the feature `metrics` the facade's as well.
 //!
-//! The facade's handles are asked for once, as asking takes a lock and allocates.
+//! The facade's handles are asked for once, as asking takes a lock and allocates. Its recorder is the caller's code.
 
 use std::{
     fmt,
     sync::atomic::{AtomicI64, AtomicU64, Ordering},
     time::Duration,
 };
+
+#[cfg(feature = "metrics")]
+use crate::base::panics::contained;
 
 /// A number that grows. On a cache line of its own: threads that count something else must not wait for it.
 #[repr(align(64))]
@@ -35,7 +38,7 @@ impl Counter {
     pub(crate) fn count(&self) {
         self.value.fetch_add(1, Ordering::Relaxed);
         #[cfg(feature = "metrics")]
-        self.published.increment(1);
+        contained(|| self.published.increment(1));
     }
 
     pub(super) fn read(&self) -> u64 {
@@ -73,7 +76,7 @@ impl Gauge {
     pub(crate) fn add(&self, change: i64) {
         self.value.fetch_add(change, Ordering::Relaxed);
         #[cfg(feature = "metrics")]
-        self.published.increment(change as f64);
+        contained(|| self.published.increment(change as f64));
     }
 
     pub(super) fn read(&self) -> u64 {
@@ -109,7 +112,7 @@ impl Timer {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.micros.fetch_add(micros, Ordering::Relaxed);
         #[cfg(feature = "metrics")]
-        self.published.record(took);
+        contained(|| self.published.record(took));
     }
 
     pub(super) fn read(&self) -> Times {

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "metrics")]
+use crate::base::panics::contained;
+
 /// The series of one lock, beside the totals of its client. The facade's handles are asked for once, as in `instruments`.
 #[derive(Debug)]
 pub(crate) struct NamedLock {
@@ -37,6 +40,6 @@ impl NamedLock {
     )]
     pub(crate) fn ended(&self, how: &'static str, took: Duration) {
         #[cfg(feature = "metrics")]
-        self.series.iter().filter(|(of, _)| *of == how).for_each(|(_, histogram)| histogram.record(took));
+        contained(|| self.series.iter().filter(|(of, _)| *of == how).for_each(|(_, histogram)| histogram.record(took)));
     }
 }

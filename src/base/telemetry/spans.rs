@@ -1,6 +1,11 @@
 //! Spans of acquires and holds with the feature `tracing`; without it nothing is traced.
 
 use std::fmt;
+#[cfg(feature = "tracing")]
+use std::mem;
+
+#[cfg(feature = "tracing")]
+use crate::base::panics::contained;
 
 /// Runs one acquire, from the call to its return: log messages in between belong to its span. `outcome` names how it ended.
 #[cfg_attr(not(feature = "tracing"), expect(unused_variables, reason = "what the span says"))]
@@ -22,8 +27,10 @@ pub(crate) fn in_acquire_span<T>(
     let outcome = outcome(&acquired);
     #[cfg(feature = "tracing")]
     if let Some(since) = since {
-        span.record("outcome", outcome);
-        span.record("waited", tracing::field::debug(crate::base::clock::since(since)));
+        contained(|| {
+            span.record("outcome", outcome);
+            span.record("waited", tracing::field::debug(crate::base::clock::since(since)));
+        });
     }
     acquired
 }
@@ -42,7 +49,8 @@ pub(crate) struct HoldSpan {
 impl HoldSpan {
     /// `None`: the span is not recorded.
     pub(crate) fn begin(path: &str, token: i64) -> Option<HoldSpan> {
-        let span = tracing::info_span!(target: "curator_locks", "hold", path, token, end = tracing::field::Empty);
+        let begin = || tracing::info_span!(target: "curator_locks", "hold", path, token, end = tracing::field::Empty);
+        let span = contained(begin)?;
         (!span.is_disabled()).then(|| HoldSpan { span, end: String::new() })
     }
 
@@ -54,7 +62,11 @@ impl HoldSpan {
 #[cfg(feature = "tracing")]
 impl Drop for HoldSpan {
     fn drop(&mut self) {
-        self.span.record("end", self.end.as_str());
+        let span = mem::replace(&mut self.span, tracing::Span::none());
+        contained(|| {
+            span.record("end", self.end.as_str());
+            drop(span);
+        });
     }
 }
 

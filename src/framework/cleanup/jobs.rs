@@ -12,6 +12,7 @@ use crate::{
     base::{
         channel::{Receiver, Sender, bounded},
         collections::{HashMap, HashSet},
+        log,
         paths::ServerPath,
         sync::Mutex,
         telemetry::counters::Counters,
@@ -92,25 +93,15 @@ impl Job {
         }
     }
 
-    fn take(&mut self, replies: &[Reply]) -> Progress {
-        let progress = self.removal.take(replies);
-        match &progress {
-            Progress::GaveUp(reason) => log::error!("{reason}"),
-            Progress::Again if !self.has_warned => self.warn(replies),
-            _ => {}
-        }
-        progress
-    }
-
-    fn warn(&mut self, replies: &[Reply]) {
+    /// What is worth a warning, and was not warned of before.
+    fn warning(&mut self, replies: &[Reply]) -> Option<String> {
         let refusal = replies.iter().find_map(|reply| match reply {
             Err(SessionError::Server(code)) if *code != ErrorCode::NoNode => Some(*code),
             _ => None,
         });
-        if let Some(code) = refusal.filter(|code| matches!(code.meaning(), Meaning::NotNow | Meaning::Final)) {
-            self.has_warned = true;
-            log::warn!("cannot clean up {:?} yet, and tries until it is gone: {code}", self.removal);
-        }
+        let code = refusal.filter(|code| matches!(code.meaning(), Meaning::NotNow | Meaning::Final))?;
+        let is_new = !mem::replace(&mut self.has_warned, true);
+        is_new.then(|| format!("cannot clean up {:?} yet, and tries until it is gone: {code}", self.removal))
     }
 }
 
@@ -224,6 +215,8 @@ impl Cleanup {
             names.sort_unstable();
         }
         let (mut ended, mut is_more) = (Vec::new(), false);
+        // For the log, but not under the lock, which every acquire takes.
+        let mut lines = Vec::new();
         {
             let jobs = &mut *self.jobs.lock();
             for id in ids {
@@ -232,13 +225,20 @@ impl Cleanup {
                     // Other searches in this directory may have come meanwhile, and wait for the end of this one.
                     is_more |= jobs.listed.remove(directory);
                 }
-                match job.take(&replies) {
+                match job.removal.take(&replies) {
                     Progress::More => {
                         jobs.waiting.insert(*id, job);
                         is_more = true;
                     }
-                    Progress::Again if !job.is_over() => jobs.rest(*id, job, now),
-                    Progress::Done | Progress::Again | Progress::GaveUp(_) => ended.push(job),
+                    Progress::Again if !job.is_over() => {
+                        lines.extend(job.warning(&replies).map(|warning| (log::Level::Warn, warning)));
+                        jobs.rest(*id, job, now);
+                    }
+                    Progress::GaveUp(reason) => {
+                        lines.push((log::Level::Error, reason));
+                        ended.push(job);
+                    }
+                    Progress::Done | Progress::Again => ended.push(job),
                 }
             }
             if is_more && !jobs.waiting.is_empty() {
@@ -246,6 +246,7 @@ impl Cleanup {
             }
         }
         drop(ended);
+        lines.iter().for_each(|(level, line)| log::log!(*level, "{line}"));
     }
 }
 

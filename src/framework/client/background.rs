@@ -11,7 +11,7 @@ use super::{
     ensemble_tracker::{EnsembleTracker, Move},
 };
 use crate::{
-    base::{clock, panics::caught, paths::Prefix, threads::spawn},
+    base::{clock, log, panics::caught, paths::Prefix, threads::spawn},
     error::{Error, LostReason, Result},
     framework::{
         cleanup::jobs::Job,

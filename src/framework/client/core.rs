@@ -11,7 +11,7 @@ use std::{
 use crate::{
     base::{
         channel::{Receiver, Sender, bounded},
-        clock,
+        clock, log,
         panics::caught,
         paths::{Prefix, ServerPath},
         sync::Mutex,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
+    base::log,
     framework::events::event::{Event, EventSender, ServersEvent},
     proto::{request::Request, response::Response, types::ErrorCode},
     session::{

@@ -6,6 +6,7 @@ use std::sync::{
 };
 
 use crate::{
+    base::log,
     error::{Error, Result},
     framework::client::call::Call,
     locks::{

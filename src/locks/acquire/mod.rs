@@ -22,7 +22,7 @@ use std::{
 };
 
 use crate::{
-    base::{clock, paths::ServerPath},
+    base::{clock, log, paths::ServerPath},
     error::{Error, LostReason, Result},
     framework::{
         cleanup::jobs::Job,

@@ -10,6 +10,7 @@ use std::{
 use crate::{
     base::{
         channel::{Receiver, TryRecvError},
+        log,
         sync::Mutex,
         threads::thread_id,
     },

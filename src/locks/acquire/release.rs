@@ -12,7 +12,7 @@ use std::{
 use crate::{
     base::{
         channel::{Receiver, select},
-        clock,
+        clock, log,
         panics::caught,
         paths::ServerPath,
     },

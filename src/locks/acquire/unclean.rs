@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    base::{channel::never, clock, paths::ServerPath, sync::Mutex},
+    base::{channel::never, clock, log, paths::ServerPath, sync::Mutex},
     error::{Error, Result},
     framework::{
         client::call::Call,

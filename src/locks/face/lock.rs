@@ -3,7 +3,7 @@
 use std::{fmt, marker::PhantomData, time::Duration};
 
 use crate::{
-    base::panics::caught,
+    base::{log, panics::caught},
     error::{Error, Result},
     locks::{
         acquire::batch::Batched,

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, thread, time::Instant};
 
 use crate::{
-    base::clock,
+    base::{clock, log},
     framework::held::{
         changes::{HoldState, StateChanges},
         node::HeldNode,

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use crate::{
-    base::{panics::caught, sync::Mutex, threads::spawn},
+    base::{log, panics::caught, sync::Mutex, threads::spawn},
     error::{Error, Result},
     framework::{
         client::core::{AnyError, CuratorFramework, ListenerId},

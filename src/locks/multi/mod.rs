@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    base::{channel::unbounded, clock, panics::caught, sync::Mutex},
+    base::{channel::unbounded, clock, log, panics::caught, sync::Mutex},
     error::{Error, Result},
     framework::{
         client::core::CuratorFramework,

@@ -12,7 +12,7 @@ use std::{
 #[cfg(doc)]
 use crate::locks::shared::count::SharedCount;
 use crate::{
-    base::clock,
+    base::{clock, log},
     error::{Error, LostReason, Result},
     framework::{
         client::core::CuratorFramework,

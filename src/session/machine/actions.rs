@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    base::panics::message,
+    base::{log, panics::message},
     proto::response::Response,
     session::api::{OnReply, SessionError, SessionEvent, SessionObserver, WatchEvent, Watcher},
 };

@@ -12,7 +12,7 @@ use crate::session::sasl::{exchange::Exchange, mechanism::Failure};
 use crate::{
     base::{
         channel::{Receiver, Sender},
-        clock,
+        clock, log,
     },
     proto::{connect::ConnectResponse, error::ProtoError, frame::FrameBuffer},
     session::{

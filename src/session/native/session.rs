@@ -18,7 +18,7 @@ use crate::session::sasl::mechanism::Authenticator;
 use crate::{
     base::{
         channel::{RecvTimeoutError, TryRecvError, bounded},
-        clock,
+        clock, log,
         sync::Mutex,
         threads::{spawn, start},
     },

@@ -16,7 +16,7 @@ use crate::session::sasl::mechanism::Authenticator;
 use crate::{
     base::{
         channel::{Receiver, Sender},
-        clock,
+        clock, log,
         sync::Mutex,
         threads::start,
     },
@@ -63,7 +63,7 @@ pub(super) struct SessionShared {
     pub(super) wake: Sender<()>,
     /// Disconnected when the reader thread has ended.
     pub(super) done: Receiver<()>,
-    /// Values that other threads read without the lock, under which a caller's logger may run.
+    /// Values that other threads read without the lock, under which a caller's recorder may run.
     pub(super) born: Instant,
     pub(super) id: AtomicI64,
     pub(super) timeout_ms: AtomicU64,
@@ -80,6 +80,13 @@ impl Guarded {
     pub(super) fn hang_up(&self) {
         if let Some(stream) = &self.stream {
             stream.shut_down();
+        }
+    }
+
+    fn write_failed(&mut self, connection: u64) {
+        self.writing = false;
+        if self.machine.write_failed(connection) {
+            self.hang_up();
         }
     }
 }
@@ -138,9 +145,8 @@ impl SessionShared {
             shared.write_until(rest, None);
         });
         if let Err(error) = started {
-            let mut state = self.state.lock();
-            state.writing = false;
-            self.write_failed(&mut state, connection, &error);
+            log::debug!("writing failed: {error}");
+            self.state.lock().write_failed(connection);
         }
     }
 
@@ -151,10 +157,13 @@ impl SessionShared {
             if let Ok(false) = written {
                 return Some(output);
             }
+            if let Err(error) = &written {
+                log::debug!("writing failed: {error}");
+            }
             let mut state = self.state.lock();
-            state.writing = false;
-            if let Err(error) = written {
-                self.write_failed(&mut state, output.connection, &error);
+            match written {
+                Ok(_) => state.writing = false,
+                Err(_) => state.write_failed(output.connection),
             }
             output = take_output(&mut state)?;
             if until.is_some_and(|until| clock::now() >= until) {
@@ -176,13 +185,6 @@ impl SessionShared {
             return Ok(true);
         }
         if until.is_some_and(|until| until < output.deadline) { Ok(false) } else { Err(does_not_take()) }
-    }
-
-    fn write_failed(&self, state: &mut Guarded, connection: u64, error: &io::Error) {
-        log::debug!("writing failed: {error}");
-        if state.machine.write_failed(connection) {
-            state.hang_up();
-        }
     }
 
     pub(super) fn leave(self: &Arc<Self>, error: SessionError, until: Instant) {

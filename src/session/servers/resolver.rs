@@ -13,6 +13,7 @@ use crate::base::{
     channel::{Receiver, RecvTimeoutError, bounded},
     clock,
     collections::HashMap,
+    log,
     sync::Mutex,
     threads::start,
 };

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use ::zookeeper::{ZkError, ZkResult, ZooKeeper};
 
-use crate::proto::{request::Request, response::Response, types::CreateMode};
+use crate::{
+    base::log,
+    proto::{request::Request, response::Response, types::CreateMode},
+};
 
 /// The ephemeral znodes that a session has created, or may have.
 #[derive(Debug, Default)]

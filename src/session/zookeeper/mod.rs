@@ -19,7 +19,7 @@ use super::{
     servers::connect_string::ConnectString,
 };
 use crate::{
-    base::{clock, panics::caught, threads::spawn},
+    base::{clock, log, panics::caught, threads::spawn},
     error::Result,
 };
 use shared::HandleShared;

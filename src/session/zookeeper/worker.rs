@@ -14,7 +14,7 @@ use super::{
     shared::{HandleShared, lost},
 };
 use crate::{
-    base::{clock, panics::caught},
+    base::{clock, log, panics::caught},
     proto::{request::Request, response::Response, types::EventType},
     session::{
         api::{NOT_ACCEPTED, SessionError, SessionEvent},

@@ -10,7 +10,7 @@ use super::{HeldNode, HoldParts, Life};
 use crate::{
     base::{
         channel::{Receiver, unbounded},
-        clock,
+        clock, log,
         telemetry::spans::HoldSpan,
         unlocked::drop_unlocked,
     },

@@ -11,7 +11,7 @@ use std::{
 
 use super::{HeldNode, HeldZnode, Life, RevocableNode, WatchState, Znode, ZnodeState};
 use crate::{
-    base::{clock, sync::Mutex, telemetry::counters::Counters, unlocked::drop_unlocked},
+    base::{clock, log, sync::Mutex, telemetry::counters::Counters, unlocked::drop_unlocked},
     error::LostReason,
     framework::{
         events::{

@@ -1,6 +1,7 @@
 //! The newest token in ZooKeeper, for storage on any number of machines.
 
 use crate::{
+    base::log,
     error::{Error, Result},
     framework::{client::core::CuratorFramework, transaction::Transaction},
     locks::holds::fencing::{

@@ -12,7 +12,7 @@ use super::{advice, config::Kerberos, gssapi, gssapi::Gssapi, kinit};
 use crate::{
     base::{
         channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded},
-        clock,
+        clock, log,
         threads::spawn,
     },
     session::sasl::mechanism::{Authenticator, Begun, Failure},

@@ -1,0 +1,27 @@
+//! The lines for the facade `log`. A logger is the caller's code and may panic, as one does that prints where nobody reads any
+//! more; the work that it was to be told of goes on.
+
+pub(crate) use ::log::Level;
+
+macro_rules! log {
+    ($level:expr, $($message:tt)*) => {{ $crate::base::panics::contained(|| ::log::log!($level, $($message)*)); }};
+}
+
+macro_rules! error {
+    ($($message:tt)*) => { $crate::base::log::log!($crate::base::log::Level::Error, $($message)*) };
+}
+
+// By another name: `warn` is an attribute, too.
+macro_rules! warning {
+    ($($message:tt)*) => { $crate::base::log::log!($crate::base::log::Level::Warn, $($message)*) };
+}
+
+macro_rules! info {
+    ($($message:tt)*) => { $crate::base::log::log!($crate::base::log::Level::Info, $($message)*) };
+}
+
+macro_rules! debug {
+    ($($message:tt)*) => { $crate::base::log::log!($crate::base::log::Level::Debug, $($message)*) };
+}
+
+pub(crate) use {debug, error, info, log, warning as warn};
