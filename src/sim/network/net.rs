@@ -530,7 +530,18 @@ impl Net {
                 let at = now + self.rng.u64(0..=longest);
                 let Some(conn) = self.conns.get_mut(&number) else { continue };
                 let pipe = if way == Way::ToServer { &mut conn.to_server } else { &mut conn.to_client };
-                for item in std::mem::take(&mut pipe.held) {
+                let mut items = std::mem::take(&mut pipe.held);
+                if items.is_empty() {
+                    continue;
+                }
+                // What was sent shortly before this, and is still on its way, comes behind what was lost.
+                let is_behind = |on_its_way: &Delivery| {
+                    on_its_way.conn == number && on_its_way.way == way && !matches!(on_its_way.item, Item::Reset)
+                };
+                let behind = self.queue.iter().filter(|(_, delivery)| is_behind(delivery));
+                let behind: Vec<_> = behind.map(|(key, _)| *key).collect();
+                items.extend(behind.iter().filter_map(|key| self.queue.remove(key)).map(|delivery| delivery.item));
+                for item in items {
                     self.send_at(number, way, item, at);
                 }
             }
