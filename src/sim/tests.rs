@@ -278,6 +278,39 @@ fn a_reply_that_is_lost_is_lost_once() {
     report.assert_ok();
 }
 
+/// As in TCP. The reply that says that there is a watch would come behind the watch's event.
+#[test]
+fn nothing_overtakes_what_a_black_hole_has_swallowed() {
+    for seed in 0..100 {
+        let config = WorldConfig { stalls: Some(false), ..WorldConfig::default() };
+        let report = World::run(seed, config, move |world| {
+            let (holder, waiter) = (world.process("holder"), world.process("waiter"));
+            let (network, delay) = (world.network(), T / 20);
+            let [holds, waits] =
+                [&holder, &waiter].map(|its| its.client(|builder| builder.session_timeout(T).connection_timeout(T)));
+            assert!(waits.block_until_connected(Some(100 * SECOND)).unwrap());
+            network.delay(waiter.links(), delay..=delay);
+            let mutex = InterProcessMutex::new(&holds, PATH).unwrap();
+            mutex.acquire().unwrap();
+            let worker = waiter.spawn("worker", move || {
+                assert!(
+                    InterProcessMutex::new(&waits, PATH).unwrap().acquire_timeout(100 * SECOND).unwrap(),
+                    "a wake-up"
+                );
+            });
+            // Some reply or other is lost, and the event is on its way when all is well again.
+            sleep(delay * (10 + seed as u32 % 50) / 10);
+            network.black_hole(waiter.links(), Way::ToClient);
+            sleep(delay * 3 / 2);
+            mutex.release().unwrap();
+            sleep(delay / 2);
+            network.heal(waiter.links());
+            worker.join();
+        });
+        report.assert_ok();
+    }
+}
+
 /// Connecting takes two round trips, which is more than a server's share of the session timeout here.
 #[test]
 fn a_client_on_a_slow_link_keeps_its_session_over_cuts() {

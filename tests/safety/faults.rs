@@ -23,6 +23,7 @@ use crate::{
     party::Party,
     schedule::{FaultKind, Planned, Target},
     support::{self, PATIENCE, history::shared_clock, password_of},
+    wall_clock::WallClock,
 };
 
 /// One that was done: from when to when, until all was as before.
@@ -159,7 +160,10 @@ impl<'a> Saboteur<'a> {
                 }
                 may_be_done
             }
-            FaultKind::WallClock => party.wall_clock.step_to([-3600, 3600, 1][planned.number]) && party.pid().is_some(),
+            FaultKind::WallClock => {
+                party.wall_clock.step_to([-3600, 3600, 1][planned.number])
+                    && party.pid().is_some_and(WallClock::has_ruled)
+            }
             other => panic!("{other:?} is no fault of a process"),
         }
     }

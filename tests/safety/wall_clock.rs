@@ -11,6 +11,8 @@ use std::{
     },
 };
 
+const NAME: &str = "wall-clock.so";
+
 /// The clock of one process, and of those that it starts.
 pub struct WallClock {
     path: PathBuf,
@@ -33,6 +35,11 @@ impl WallClock {
     pub fn rules(&self, mut command: Command) -> Command {
         command.env("LD_PRELOAD", library()).env("WALL_CLOCK", &self.path);
         command
+    }
+
+    /// Whether it rules this process.
+    pub fn has_ruled(pid: i32) -> bool {
+        fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.contains(NAME))
     }
 
     /// So many seconds from the system's. The process sees it at its next look. `false`: it was there before.
@@ -61,7 +68,7 @@ fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let (built, library) =
-            (directory().join(format!("wall-clock-{}.so", std::process::id())), directory().join("wall-clock.so"));
+            (directory().join(format!("wall-clock-{}.so", std::process::id())), directory().join(NAME));
         let mut cc = Command::new("cc");
         cc.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&built);
         cc.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/safety/wall_clock.c"));

@@ -16,22 +16,28 @@ pub(crate) fn in_acquire_span<T>(
     outcome: impl FnOnce(&T) -> &'static str,
 ) -> T {
     #[cfg(feature = "tracing")]
-    let span = {
+    let span = contained(|| {
         use tracing::field::Empty;
         tracing::info_span!(target: "curator_locks", "acquire", path, kind, outcome = Empty, waited = Empty)
-    };
+    });
     // The clock is read only for a span that is recorded.
     #[cfg(feature = "tracing")]
-    let (since, acquire) = ((!span.is_disabled()).then(crate::base::clock::now), || span.in_scope(acquire));
-    let acquired = acquire();
-    let outcome = outcome(&acquired);
+    let since = span.as_ref().filter(|span| !span.is_disabled()).map(|_| crate::base::clock::now());
     #[cfg(feature = "tracing")]
-    if let Some(since) = since {
-        contained(|| {
+    let entered = span.as_ref().and_then(|span| contained(|| span.enter()));
+    let acquired = acquire();
+    #[cfg(feature = "tracing")]
+    contained(|| drop(entered));
+    let outcome = outcome(&acquired);
+    // A lock that was granted gets to its caller, whatever a subscriber does.
+    #[cfg(feature = "tracing")]
+    contained(|| {
+        if let Some((span, since)) = span.as_ref().zip(since) {
             span.record("outcome", outcome);
             span.record("waited", tracing::field::debug(crate::base::clock::since(since)));
-        });
-    }
+        }
+        drop(span);
+    });
     acquired
 }
 

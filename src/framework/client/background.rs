@@ -153,10 +153,10 @@ impl Background {
             SessionEvent::AuthFailed { scheme, detail } => {
                 // The credentials do not get better by trying: calls fail with AuthFailed from now on.
                 let error = Error::AuthFailed { scheme: scheme.clone(), detail: detail.clone() };
-                self.core.unhandled("no session will come".into(), error);
                 if let Some(session) = self.core.current_session() {
                     self.core.held.lose_all(Some(&session), LostReason::SessionExpired);
                 }
+                self.core.unhandled("no session will come".into(), error);
                 self.next_look = Some(now);
                 self.core.link.lock().auth_failed = Some((scheme, detail));
                 if let Some(session) = self.core.current_session() {

@@ -170,10 +170,11 @@ impl ReaderThread {
             self.authenticate(host, &mut *reader, &mut *writer, &mut buffer, deadline)?;
         }
         if self.shared.state.lock().machine.is_replaced_by(&response) {
+            // First the holders: a logger may take its time.
+            self.replaced(Established::new(Connection { reader, writer, stream }, buffer, response, sent));
             log::warn!(
                 "{host} ({addresses:?}) resumes no session, and has given another one: all locks of the old one are lost"
             );
-            self.replaced(Established::new(Connection { reader, writer, stream }, buffer, response, sent));
             return Ok(None);
         }
         self.connected(writer, response, sent)?;
