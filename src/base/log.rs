@@ -1,10 +1,17 @@
 //! The lines for the facade `log`. A logger is the caller's code and may panic, as one does that prints where nobody reads any
 //! more; the work that it was to be told of goes on.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 pub(crate) use ::log::Level;
 
+/// Runs code of the caller's that only hears or counts what happens. After a panic, of which the process's hook has told, all goes on.
+pub(crate) fn contained<T>(run: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(run)).ok()
+}
+
 macro_rules! log {
-    ($level:expr, $($message:tt)*) => {{ $crate::base::panics::contained(|| ::log::log!($level, $($message)*)); }};
+    ($level:expr, $($message:tt)*) => {{ $crate::base::log::contained(|| ::log::log!($level, $($message)*)); }};
 }
 
 macro_rules! error {

@@ -7,11 +7,6 @@ use std::{
 
 use super::log;
 
-/// Runs code of the caller's that only hears or counts what happens. After a panic, of which the process's hook has told, all goes on.
-pub(crate) fn contained<T>(run: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(run)).ok()
-}
-
 /// Runs code of the caller's; after a panic, logs it and returns `None`. For threads that have to go on because they tell
 /// holders of losses, and for drops, which a panic must not leave while the thread unwinds.
 pub(crate) fn caught<T>(what: &str, run: impl FnOnce() -> T) -> Option<T> {

@@ -9,7 +9,7 @@ use std::{
 };
 
 #[cfg(feature = "metrics")]
-use crate::base::panics::contained;
+use crate::base::log::contained;
 
 /// A number that grows. On a cache line of its own: threads that count something else must not wait for it.
 #[repr(align(64))]

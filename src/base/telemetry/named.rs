@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 #[cfg(feature = "metrics")]
-use crate::base::panics::contained;
+use crate::base::log::contained;
 
 /// The series of one lock, beside the totals of its client. The facade's handles are asked for once, as in `instruments`.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::fmt;
 use std::mem;
 
 #[cfg(feature = "tracing")]
-use crate::base::panics::contained;
+use crate::base::log::contained;
 
 /// Runs one acquire, from the call to its return: log messages in between belong to its span. `outcome` names how it ended.
 #[cfg_attr(not(feature = "tracing"), expect(unused_variables, reason = "what the span says"))]
