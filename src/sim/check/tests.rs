@@ -218,6 +218,9 @@ fn a_waiter_that_nobody_serves_is_found() {
     };
     finds_nothing(&refused(127.9));
     finds(&refused(128.1), "a waiter that is refused");
+    let mut stalled = refused(128.1);
+    stalled.facts.stall = s(1.0);
+    finds_nothing(&stalled);
 }
 
 #[test]
