@@ -1,11 +1,11 @@
 //! The lines for the facade `log`. A logger is the caller's code and may panic, as one does that prints where nobody reads any
-//! more; the work that it was to be told of goes on.
+//! more; the work that the line is about goes on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub(crate) use ::log::Level;
 
-/// Runs code of the caller's that only hears or counts what happens. After a panic, of which the process's hook has told, all goes on.
+/// Runs code of the caller's that only logs or counts. Its panic, which the process's hook has reported, ends here.
 pub(crate) fn contained<T>(run: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(run)).ok()
 }

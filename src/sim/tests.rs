@@ -278,7 +278,7 @@ fn a_reply_that_is_lost_is_lost_once() {
     report.assert_ok();
 }
 
-/// As in TCP. The reply that says that there is a watch would come behind the watch's event.
+/// TCP keeps the order. Otherwise a watch's event would come before the reply that says that there is a watch.
 #[test]
 fn nothing_overtakes_what_a_black_hole_has_swallowed() {
     for seed in 0..100 {

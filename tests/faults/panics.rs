@@ -403,7 +403,7 @@ fn a_lock_whose_release_panics_ends_no_process_when_a_panic_drops_its_guard() {
     });
 }
 
-/// As one does that prints where nobody reads any more.
+/// A logger that panics, as one does that prints where nobody reads any more.
 struct Breaks(AtomicUsize);
 
 impl log::Log for Breaks {
@@ -440,9 +440,9 @@ fn a_logger_and_the_drop_of_a_listener_that_panic_keep_no_lock_from_anybody() {
             let options = AcquireOptions::new();
             let hold = |options: &AcquireOptions| {
                 let held = mutex.lock_with(options).unwrap().unwrap();
-                let (told, near) = (PanicsInItsDrop, PanicsInItsDrop);
+                let (changes, near) = (PanicsInItsDrop, PanicsInItsDrop);
                 held.on_state_change(move |_| {
-                    let _ = &told;
+                    let _ = &changes;
                 });
                 held.on_deadline(MS, move |_| {
                     let _ = &near;

@@ -21,7 +21,7 @@ pub struct WallClock {
 }
 
 impl WallClock {
-    /// As the system's.
+    /// Makes one that shows the system's time.
     pub fn new() -> WallClock {
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let name = format!("wall-clock-{}-{}", std::process::id(), MADE.fetch_add(1, Relaxed));
@@ -37,12 +37,12 @@ impl WallClock {
         command
     }
 
-    /// Whether it rules this process.
+    /// Whether this process has loaded the library.
     pub fn has_ruled(pid: i32) -> bool {
         fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.contains(NAME))
     }
 
-    /// So many seconds from the system's. The process sees it at its next look. `false`: it was there before.
+    /// Sets it this many seconds off the system's. The process sees it at its next look. `false`: it was there before.
     pub fn step_to(&self, seconds: i64) -> bool {
         self.tell(seconds);
         self.seconds.swap(seconds, Relaxed) != seconds

@@ -93,7 +93,7 @@ impl Job {
         }
     }
 
-    /// What is worth a warning, and was not warned of before.
+    /// The warning that these replies call for, unless the job has warned before.
     fn warning(&mut self, replies: &[Reply]) -> Option<String> {
         let refusal = replies.iter().find_map(|reply| match reply {
             Err(SessionError::Server(code)) if *code != ErrorCode::NoNode => Some(*code),

@@ -171,7 +171,7 @@ fn keep_looking() {
     FENCES.lock().thread = Some(current());
     let mut timers = [None, None];
     loop {
-        // What a panic has thrown may panic when it is dropped. The timers would go with this thread.
+        // The payload of a panic may panic when it is dropped. The timers would go with this thread.
         let looked = catch_unwind(AssertUnwindSafe(|| look(&mut timers)));
         match looked.unwrap_or(Some(LINGER)) {
             Some(time) => park_timeout(time),

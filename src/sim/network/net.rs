@@ -534,7 +534,7 @@ impl Net {
                 if items.is_empty() {
                     continue;
                 }
-                // What was sent shortly before this, and is still on its way, comes behind what was lost.
+                // Items that were sent shortly before this, and are still on their way, come behind those that were lost.
                 let is_behind = |on_its_way: &Delivery| {
                     on_its_way.conn == number && on_its_way.way == way && !matches!(on_its_way.item, Item::Reset)
                 };
