@@ -282,7 +282,7 @@ fn a_reply_that_is_lost_is_lost_once() {
 #[test]
 fn nothing_overtakes_what_a_black_hole_has_swallowed() {
     for seed in 0..100 {
-        let config = WorldConfig { stalls: Some(false), ..WorldConfig::default() };
+        let config = WorldConfig { stall: Some(Duration::ZERO), ..WorldConfig::default() };
         let report = World::run(seed, config, move |world| {
             let (holder, waiter) = (world.process("holder"), world.process("waiter"));
             let (network, delay) = (world.network(), T / 20);
@@ -316,7 +316,7 @@ fn nothing_overtakes_what_a_black_hole_has_swallowed() {
 fn a_client_on_a_slow_link_keeps_its_session_over_cuts() {
     let lost = Arc::new(AtomicU64::new(0));
     for seed in 0..20 {
-        let (lost, config) = (lost.clone(), WorldConfig { stalls: Some(false), ..WorldConfig::default() });
+        let (lost, config) = (lost.clone(), WorldConfig { stall: Some(Duration::ZERO), ..WorldConfig::default() });
         let report = World::run(seed, config, move |world| {
             let process = world.process("client");
             world.network().delay(process.links(), T / 10..=T / 10);
@@ -352,7 +352,7 @@ impl LeaderLatchListener for Counts {
 #[test]
 fn a_leader_whose_client_is_closed_is_told_of_no_other_term() {
     for seed in 0..100 {
-        let config = WorldConfig { stalls: Some(false), ..WorldConfig::default() };
+        let config = WorldConfig { stall: Some(Duration::ZERO), ..WorldConfig::default() };
         let report = World::run(seed, config, |world| {
             let process = world.process("client");
             let (its, told) = (process.clone(), Arc::new(AtomicU64::new(0)));

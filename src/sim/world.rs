@@ -29,8 +29,8 @@ use crate::base::sim::{
 pub(crate) struct WorldConfig {
     pub(crate) servers: EnsembleConfig,
     pub(crate) schedule: Schedule,
-    /// Whether single threads stand still for a while now and then; `None`: as the seed says.
-    pub(crate) stalls: Option<bool>,
+    /// For how long single threads stand still at most now and then; `None`: as the seed says.
+    pub(crate) stall: Option<Duration>,
     /// The latency of good links, one way.
     pub(crate) latency: RangeInclusive<Duration>,
     /// The run is given up then, in true time.
@@ -43,7 +43,7 @@ impl Default for WorldConfig {
         WorldConfig {
             servers: EnsembleConfig::default(),
             schedule: Schedule::FromSeed,
-            stalls: None,
+            stall: None,
             latency: Duration::from_micros(50)..=Duration::from_millis(5),
             longest: Duration::from_secs(2 * 3600),
             most_steps: 50_000_000,
@@ -91,7 +91,7 @@ impl World {
     /// Begins a run whose director the calling thread is.
     pub(crate) fn begin(seed: u64, config: &WorldConfig) -> Begun {
         let limits = Limits { time: config.longest, steps: config.most_steps };
-        let of_threads = Run::begin(seed, config.schedule, config.stalls, limits);
+        let of_threads = Run::begin(seed, config.schedule, config.stall, limits);
         let world = World::new(&of_threads.run, seed, config);
         Begun { of_threads, world, seed }
     }

@@ -155,19 +155,19 @@ impl Run {
     pub(crate) fn run(
         seed: u64,
         schedule: Schedule,
-        stalls: Option<bool>,
+        stall: Option<Duration>,
         limits: Limits,
         director: impl FnOnce(&Arc<Run>),
     ) -> Ended {
-        let begun = Run::begin(seed, schedule, stalls, limits);
+        let begun = Run::begin(seed, schedule, stall, limits);
         let directed = catch_unwind(AssertUnwindSafe(|| director(&begun.run)));
         begun.end(directed.err())
     }
 
     /// Makes the calling thread the director, the first thread of the first process.
-    pub(crate) fn begin(seed: u64, schedule: Schedule, stalls: Option<bool>, limits: Limits) -> Begun {
+    pub(crate) fn begin(seed: u64, schedule: Schedule, stall: Option<Duration>, limits: Limits) -> Begun {
         assert!(super::me().is_none(), "a run inside of a run");
-        let table = Table::new(Choices::new(seed, schedule, stalls), limits);
+        let table = Table::new(Choices::new(seed, schedule, stall), limits);
         let (events, surroundings) = (Mutex::default(), OnceLock::new());
         let run = Arc::new(Run { table: Mutex::new(table), events, surroundings, seed });
         let baton = Arc::new(Baton::default());

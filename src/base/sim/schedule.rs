@@ -1,5 +1,7 @@
 //! Who goes on: the choices of one run, all of them from its seed.
 
+use std::time::Duration;
+
 use fastrand::Rng;
 
 /// How a run chooses.
@@ -24,6 +26,7 @@ pub(crate) struct Choices {
     switch: u64,
     /// Of 2^32 steps, in how many the thread stands still for a while.
     stall: u64,
+    /// In nanoseconds.
     longest_stall: u64,
     /// The longest that a step takes, in nanoseconds.
     longest_step: u64,
@@ -37,7 +40,8 @@ const STEPS: f64 = 65_536.0;
 const DRAWN: u64 = 1 << 32;
 
 impl Choices {
-    pub(crate) fn new(seed: u64, schedule: Schedule, stalls: Option<bool>) -> Choices {
+    /// `stall`: for how long a thread stands still at most; none does where that is nothing.
+    pub(crate) fn new(seed: u64, schedule: Schedule, stall: Option<Duration>) -> Choices {
         let mut rng = Rng::with_seed(seed);
         let schedule = match schedule {
             Schedule::FromSeed => match rng.u32(0..8) {
@@ -57,13 +61,14 @@ impl Choices {
             Schedule::Pct { changes } => f64::from(changes) / 100_000.0,
             Schedule::FromSeed => 0.0,
         };
-        let stalls = stalls.unwrap_or_else(|| rng.bool());
+        let drawn = [0, 0, 0, 20, 1_000, 6_000][rng.usize(0..6)];
+        let longest = stall.unwrap_or(Duration::from_millis(drawn));
+        let longest_stall = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 65,536")]
         let switch = (switch.clamp(0.0, 1.0) * STEPS).ceil() as u64;
-        let stall = if stalls { [40_000, 400_000, 4_000_000][rng.usize(0..3)] } else { 0 };
+        let stall = if longest.is_zero() { 0 } else { [40_000, 400_000, 4_000_000][rng.usize(0..3)] };
         let longest_step = [200, 2_000, 20_000][rng.usize(0..3)];
         let is_pct = matches!(schedule, Schedule::Pct { .. });
-        let longest_stall = [20_000_000, 1_000_000_000, 6_000_000_000][rng.usize(0..3)];
         Choices { rng, draw: 0, switch, stall, longest_stall, longest_step, is_pct, lowest: DRAWN }
     }
 

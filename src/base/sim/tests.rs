@@ -162,7 +162,7 @@ fn threads_that_only_spin_are_a_livelock() {
 #[test]
 fn a_run_that_takes_too_long_tells_who_waits_for_what() {
     let limits = Limits { time: HOUR, steps: 1_000_000 };
-    let ended = Run::run(1, Schedule::FromSeed, Some(false), limits, |_| {
+    let ended = Run::run(1, Schedule::FromSeed, Some(Duration::ZERO), limits, |_| {
         start("patient", || {
             loop {
                 sleep(SECOND);

@@ -22,9 +22,10 @@ fn check_place(history: &History, spans: &[(At, At, &Claim)], verdict: &mut Verd
     let mut standing: Vec<(At, &Claim)> = Vec::new();
     for (from, to, claim) in spans {
         standing.retain(|(end, _)| end > from);
-        for (_, other) in standing.iter().filter(|(_, other)| other.excludes(claim)) {
+        for (end, other) in standing.iter().filter(|(_, other)| other.excludes(claim)) {
             let what = || format!("[{other}] beside [{claim}]");
-            verdict.broken_unless_excused(history, &[*other, *claim], (RULE, *from), what);
+            let at = verdict.worst(history, &[*other, *claim], *from..(*end).min(*to));
+            verdict.broken_unless_excused(history, &[*other, *claim], (RULE, at), what);
         }
         standing.push((*to, *claim));
     }

@@ -63,6 +63,10 @@ pub(crate) struct Claim {
     pub(crate) needs_quorum: bool,
     /// The znode of the writer that became this reader.
     pub(crate) writer: Option<String>,
+    /// For how long it was to be certain at least when its acquire returned.
+    pub(crate) valid_for: Duration,
+    /// For how long its znode was to stay at least.
+    pub(crate) stays: Duration,
     /// What the hold's listener was told, and when.
     pub(crate) told: Vec<(At, Word)>,
     /// Whether somebody listens.
@@ -94,10 +98,9 @@ impl Claim {
         spans
     }
 
-    /// The session timeout as its client knew it at this moment.
-    fn timeout_at(&self, at: At) -> Duration {
-        let known = self.promises.iter().rev().find(|promise| promise.at <= at).or(self.promises.first());
-        known.map_or(Duration::ZERO, |promise| promise.timeout)
+    /// What its client knew at this moment.
+    fn promise_at(&self, at: At) -> Option<Promise> {
+        self.promises.iter().rev().find(|promise| promise.at <= at).or(self.promises.first()).copied()
     }
 
     /// Whether it was valid when its acquire returned.
@@ -158,6 +161,8 @@ pub(crate) struct Write {
     pub(crate) place: usize,
     pub(crate) by: Actor,
     pub(crate) token: (i64, u64),
+    /// The path of the lock's znode.
+    pub(crate) znode: String,
     /// The transaction by which the servers carried it out.
     pub(crate) zxid: i64,
     pub(crate) at: At,
@@ -186,17 +191,27 @@ pub(crate) enum Excuse {
     Lowered,
 }
 
+/// An end that was brought about from outside.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ending {
+    pub(crate) at: At,
+    /// Nothing else was wrong: whoever is concerned hears of it at once.
+    pub(crate) is_calm: bool,
+}
+
 /// What is known about the run beside what its users did.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Facts {
     /// When administrators have asked to delete znodes. Some names are used again.
-    pub(crate) deleted: BTreeMap<String, Vec<At>>,
+    pub(crate) deleted: BTreeMap<String, Vec<Ending>>,
     /// The sessions that were closed from outside, or by their own process under its threads.
-    pub(crate) closed: BTreeMap<i64, At>,
+    pub(crate) closed: BTreeMap<i64, Ending>,
     /// When sessions expired.
     pub(crate) expired: Vec<(At, i64)>,
     /// When znodes went, for whatever reason.
     pub(crate) gone: BTreeMap<String, At>,
+    /// The transactions by which they went.
+    pub(crate) gone_by: BTreeMap<String, i64>,
     /// Processes that stood still, or whose machine slept.
     pub(crate) paused: Vec<(usize, At, At)>,
     /// Processes that were killed.
@@ -217,18 +232,33 @@ pub(crate) struct Facts {
     pub(crate) grace: Duration,
     /// The longest time for which a single thread is kept from running.
     pub(crate) stall: Duration,
+    /// The longest way from a process to a server without faults.
+    pub(crate) slowest: Duration,
 }
+
+/// For how long a promise may go unseen: it is noted that often.
+pub(super) const SAMPLED: u32 = 8;
+
+/// How long a process takes to hear of what becomes of its znode, beside some round trips: a young hold has no watch yet.
+const TO_HEAR: Duration = Duration::from_millis(300);
 
 impl Facts {
     /// Why the promise to this claim does not count at this moment.
     pub(crate) fn excuse(&self, claim: &Claim, at: At) -> Option<Excuse> {
-        let within = |(from, to): (At, At)| from <= at && at <= to + self.timeout;
+        // Whoever was told by healthy servers may rely on it.
+        let known = claim.promise_at(at);
+        let was_told_by = |to: At| known.is_none_or(|promise| promise.at <= to + self.timeout / SAMPLED);
+        let within = |(from, to): (At, At)| from <= at && at <= to + self.timeout && was_told_by(to);
         let deleted = self.deleted.get(&claim.znode).into_iter().flatten();
         if deleted.chain(self.closed.get(&claim.session)).any(|end| self.is_unheard(claim, *end, at)) {
             Some(Excuse::Deleted)
         } else if !claim.needs_quorum && self.isolated.iter().copied().any(within) {
             Some(Excuse::Isolated)
-        } else if self.lowered.iter().any(|(from, to, most)| within((*from, *to)) && claim.timeout_at(at) > *most) {
+        } else if self
+            .lowered
+            .iter()
+            .any(|(from, to, most)| within((*from, *to)) && known.is_some_and(|known| known.timeout > *most))
+        {
             Some(Excuse::Lowered)
         } else {
             None
@@ -237,9 +267,17 @@ impl Facts {
 
     /// Whether a holder may not have heard of the end of its znode. One that has a connection hears of it, and one that
     /// has none believes for no longer than a session timeout, and takes no lock by it later.
-    fn is_unheard(&self, claim: &Claim, end: At, at: At) -> bool {
-        let by = |moment: At| end + self.timeout + self.stall * 2 + self.stood(claim.by.process, end, moment);
-        end <= at && claim.begun <= by(claim.begun) && at <= by(at) + self.timeout
+    fn is_unheard(&self, claim: &Claim, end: Ending, at: At) -> bool {
+        let Ending { at: end, is_calm } = end;
+        let timeout = claim.promise_at(at).map_or(self.timeout, |known| known.timeout);
+        let (begins, lasts) = if is_calm { (TO_HEAR, self.slowest * 20) } else { (timeout, timeout) };
+        let by = |moment: At| end + begins + self.stall * 2 + self.stood(claim.by.process, end, moment);
+        end <= at && claim.begun <= by(claim.begun) && at <= by(at) + lasts
+    }
+
+    /// Whether single threads stand still for as long as it takes to be told.
+    pub(crate) fn stalls(&self) -> bool {
+        self.stall > Duration::from_millis(50)
     }
 
     /// For how long a process stood still between two moments.

@@ -10,11 +10,12 @@ pub(crate) mod history;
 mod leases;
 mod served;
 mod standing;
+mod stays;
 mod tokens;
 mod told;
 mod writes;
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, ops::Range, time::Duration};
 
 use history::{Claim, Excuse, History};
 
@@ -51,6 +52,7 @@ impl Verdict {
             leases::check,
             tokens::check,
             standing::check,
+            stays::check,
             doubts::check,
             bounds::check,
             served::check,
@@ -66,6 +68,12 @@ impl Verdict {
 
     fn broken(&mut self, rule: &'static str, at: Duration, what: String) {
         self.violations.push(Violation { rule, at, what });
+    }
+
+    /// Of a time in which a promise is broken, the moment for which there is the least excuse: one may end meanwhile.
+    fn worst(&self, history: &History, claims: &[&Claim], broken: Range<Duration>) -> Duration {
+        let is_excused = claims.iter().any(|claim| history.facts.excuse(claim, broken.start).is_some());
+        if is_excused { broken.end.saturating_sub(Duration::from_nanos(1)).max(broken.start) } else { broken.start }
     }
 
     /// A promise is broken, unless one of these claims is excused at that moment.

@@ -25,7 +25,7 @@ fn check_healed(history: &History, call: &Call, verdict: &mut Verdict) {
     let returned = call.returned.unwrap_or(history.end);
     let has_session = healed + history.facts.timeout * 2 + TO_RECOVER;
     // Where single threads stand still for seconds a session may end at any time, and a call with it.
-    let is_asked = call.began > has_session && history.facts.stall.is_zero();
+    let is_asked = call.began > has_session && !history.facts.stalls();
     if let Some(error) = call.refused.as_ref().filter(|_| is_asked) {
         let what = format!("{}: {error}, although all was healed", describe(call, returned));
         verdict.broken("a waiter that is refused", returned, what);

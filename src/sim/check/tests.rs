@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     Verdict,
-    history::{Actor, Call, Claim, Excuse, History, Limit, Promise, Share, Term, Word, Write},
+    history::{Actor, Call, Claim, Ending, Excuse, History, Limit, Promise, Share, Term, Word, Write},
 };
 
 const T: Duration = Duration::from_secs(4);
@@ -31,9 +31,16 @@ fn claim(process: usize, token: i64, begun: f64, until: f64, ended: Option<f64>)
         ended: ended.map(s),
         needs_quorum: false,
         writer: None,
+        valid_for: Duration::ZERO,
+        stays: Duration::ZERO,
         told: Vec::new(),
         listens: false,
     }
+}
+
+/// Ended from outside while other things were wrong.
+fn hard(at: f64) -> Ending {
+    Ending { at: s(at), is_calm: false }
 }
 
 fn history(claims: Vec<Claim>) -> History {
@@ -46,7 +53,8 @@ fn history(claims: Vec<Claim>) -> History {
 #[track_caller]
 fn finds(history: &History, rule: &str) {
     let verdict = Verdict::of(history);
-    let rules: Vec<&str> = verdict.violations.iter().map(|violation| violation.rule).collect();
+    let mut rules: Vec<&str> = verdict.violations.iter().map(|violation| violation.rule).collect();
+    rules.dedup();
     assert_eq!(rules, [rule], "{:?}", verdict.violations);
 }
 
@@ -120,24 +128,64 @@ fn a_promise_that_outlives_its_znode_is_found() {
     finds(&with(None, 0.5), "a promise without a znode");
     finds_nothing(&with(None, 5.5));
     finds_nothing(&with(Some(4.0), 4.5));
+    // Certain again after that.
+    let mut again = with(None, 6.0);
+    again.claims[0].promises.push(Promise { at: s(7.0), until: s(9.0), timeout: s(6.0) });
+    finds(&again, "a promise without a znode");
+}
+
+#[test]
+fn an_excuse_that_ends_while_a_promise_is_broken_is_none() {
+    let ends = |end| {
+        let mut history = history(vec![claim(0, 1, 1.0, 20.0, None), claim(1, 2, 3.0, 20.0, None)]);
+        history.facts.deleted.insert("/l/lock-0000000001".into(), vec![end]);
+        history.facts.timeout = s(6.0);
+        history
+    };
+    finds(&ends(hard(2.5)), "two holders");
+    let mut short = ends(hard(2.5));
+    short.claims[0].ended = Some(s(14.0));
+    finds_nothing(&short);
+    // Where nothing else is wrong it is heard of at once.
+    let calm = Ending { is_calm: true, ..hard(2.5) };
+    finds(&History { ..ends(calm) }, "two holders");
+    let mut heard = ends(Ending { is_calm: true, ..hard(2.9) });
+    heard.claims[0].ended = Some(s(3.15));
+    finds_nothing(&heard);
+}
+
+#[test]
+fn less_than_was_asked_for_is_found() {
+    let valid_for = |time| history(vec![Claim { valid_for: s(time), ..claim(0, 1, 1.0, 5.0, None) }]);
+    finds_nothing(&valid_for(4.0));
+    finds(&valid_for(4.2), "granted in doubt");
+    let mut stays = history(vec![Claim { stays: s(2.0), ..claim(0, 1, 1.0, 9.0, Some(1.5)) }]);
+    stays.facts.gone.insert("/l/lock-0000000001".into(), s(3.0));
+    finds_nothing(&stays);
+    stays.facts.gone.insert("/l/lock-0000000001".into(), s(2.5));
+    finds(&stays, "a znode that does not stay");
+    stays.facts.deleted.insert("/l/lock-0000000001".into(), vec![hard(2.4)]);
+    finds_nothing(&stays);
 }
 
 #[test]
 fn what_breaks_an_assumption_excuses_from_then_on() {
     let mut history = history(vec![claim(0, 1, 1.0, 5.0, None), claim(1, 2, 3.0, 9.0, None)]);
-    history.facts.deleted.insert("/l/lock-0000000001".into(), vec![s(3.5)]);
+    history.facts.deleted.insert("/l/lock-0000000001".into(), vec![hard(3.5)]);
     finds(&history, "two holders");
-    history.facts.deleted.insert("/l/lock-0000000001".into(), vec![s(2.5)]);
+    history.facts.deleted.insert("/l/lock-0000000001".into(), vec![hard(2.5)]);
     assert_eq!(finds_nothing(&history).excused.get(&Excuse::Deleted), Some(&1));
     // A holder hears of it within a session timeout, and nobody takes a lock by what is gone.
-    history.facts.timeout = s(0.2);
+    history.claims[0].promises[0].timeout = s(1.2);
     finds(&history, "two holders");
-    history.facts.timeout = s(0.3);
+    history.claims[0].promises[0].timeout = s(1.3);
     finds_nothing(&history);
-    history.facts.deleted.insert("/l/lock-0000000002".into(), vec![s(2.5)]);
+    history.facts.deleted.insert("/l/lock-0000000002".into(), vec![hard(2.5)]);
     history.facts.deleted.remove("/l/lock-0000000001");
+    history.claims[1].promises[0].timeout = s(0.4);
     finds(&history, "two holders");
-    (history.facts.deleted, history.facts.timeout) = (BTreeMap::new(), T);
+    history.facts.deleted = BTreeMap::new();
+    history.claims.iter_mut().for_each(|claim| claim.promises[0].timeout = s(6.0));
     history.facts.isolated.push((s(2.0), s(2.5)));
     assert_eq!(finds_nothing(&history).excused.get(&Excuse::Isolated), Some(&1));
     history.claims.iter_mut().for_each(|claim| claim.needs_quorum = true);
@@ -249,6 +297,10 @@ fn a_holder_that_is_not_told_before_the_next_one_is_found() {
     let mut paused = with(Vec::new());
     paused.facts.paused.push((0, s(4.0), s(7.0)));
     finds_nothing(&paused);
+    // Rival or not.
+    let lapsed = |told| History { claims: vec![with(told).claims.remove(0)], ..history(Vec::new()) };
+    finds_nothing(&lapsed(vec![(5.04, Word::InDoubt)]));
+    finds(&lapsed(vec![(5.1, Word::InDoubt)]), "a holder that is not told");
 }
 
 #[test]
@@ -270,8 +322,14 @@ fn a_leader_that_is_told_after_the_next_one_is_found() {
 
 #[test]
 fn a_guarded_write_that_comes_late_is_found() {
-    let write = |token, zxid| Write { place: 0, by: actor(0), token: (token, 0), zxid, at: s(1.0) };
+    let write =
+        |token, zxid| Write { place: 0, by: actor(0), token: (token, 0), znode: String::new(), zxid, at: s(1.0) };
     finds_nothing(&History { writes: vec![write(3, 10), write(2, 9), write(3, 11)], ..history(Vec::new()) });
     let late = History { writes: vec![write(2, 12), write(3, 10)], ..history(Vec::new()) };
     finds(&late, "a guarded write after the next holder's");
+    let mut gone = History { writes: vec![write(2, 12)], ..history(Vec::new()) };
+    gone.facts.gone_by.insert(String::new(), 12);
+    finds_nothing(&gone);
+    gone.facts.gone_by.insert(String::new(), 11);
+    finds(&gone, "a guarded write without a znode");
 }

@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use super::{
     Verdict,
-    history::{At, Claim, History, Term, Word},
+    history::{At, Claim, History, SAMPLED, Term, Word},
 };
+
+/// How long a process takes to tell its listeners.
+const SOON: Duration = Duration::from_millis(50);
 
 pub(super) fn check(history: &History, verdict: &mut Verdict) {
     for place in 0..history.places.len() {
@@ -28,6 +31,23 @@ pub(super) fn check(history: &History, verdict: &mut Verdict) {
         }
         check_terms(history, place, verdict);
     }
+    for claim in history.claims.iter().filter(|claim| claim.listens) {
+        check_lapses(history, claim, verdict);
+    }
+}
+
+/// A holder is told when its lock is in doubt, rival or not.
+fn check_lapses(history: &History, claim: &Claim, verdict: &mut Verdict) {
+    let spans = claim.spans();
+    let begins = spans.iter().skip(1).map(|(from, _)| *from).chain([claim.ended.unwrap_or(history.end)]);
+    for ((_, lapsed), next) in spans.iter().zip(begins) {
+        let by = *lapsed + SOON;
+        let is_seen = by + history.facts.timeout / SAMPLED < next;
+        if is_seen && !is_told(claim, by) && is_awake(history, claim.by.process, by) {
+            let what = || format!("[{claim}] was not told of its doubt at {:.6} s", lapsed.as_secs_f64());
+            verdict.broken_unless_excused(history, &[claim], ("a holder that is not told", by), what);
+        }
+    }
 }
 
 /// Whether the last word to its listener was that it does not hold.
@@ -39,8 +59,7 @@ fn is_told(claim: &Claim, by: At) -> bool {
 /// Whether a process has run for as long as it takes to be told.
 fn is_awake(history: &History, process: usize, at: At) -> bool {
     let facts = &history.facts;
-    facts.stall.is_zero()
-        && facts.stood(process, at.saturating_sub(facts.timeout), at + Duration::from_nanos(1)).is_zero()
+    !facts.stalls() && facts.stood(process, at.saturating_sub(facts.timeout), at + Duration::from_nanos(1)).is_zero()
 }
 
 fn check_terms(history: &History, place: usize, verdict: &mut Verdict) {

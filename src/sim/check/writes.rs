@@ -1,4 +1,5 @@
-//! Guarded writes reach the servers in the order of their tokens, whatever administrators delete.
+//! Guarded writes reach the servers while their znode is there, and so in the order of their tokens, whatever administrators
+//! delete.
 
 use super::{
     Verdict,
@@ -6,6 +7,12 @@ use super::{
 };
 
 pub(super) fn check(history: &History, verdict: &mut Verdict) {
+    for write in &history.writes {
+        if let Some(gone) = history.facts.gone_by.get(&write.znode).filter(|gone| write.zxid > **gone) {
+            let what = format!("{write:?}, whose znode went by {gone:#x}");
+            verdict.broken("a guarded write without a znode", write.at, what);
+        }
+    }
     for place in 0..history.places.len() {
         let mut writes: Vec<&Write> = history.writes.iter().filter(|write| write.place == place).collect();
         writes.sort_by_key(|write| write.zxid);

@@ -42,7 +42,7 @@ fn play(subject: &'static Subject, case: fn(&'static Subject)) {
     let config = WorldConfig {
         servers,
         // The cases know no machine that does not run them.
-        stalls: Some(false),
+        stall: Some(Duration::ZERO),
         longest: Duration::from_secs(1800),
         most_steps: 10_000_000,
         ..WorldConfig::default()

@@ -77,6 +77,11 @@ impl Ensemble {
         (0..self.servers.len()).filter(|index| epoch(index).is_some()).max_by_key(epoch)
     }
 
+    /// Whether a server leads, as far as it knows.
+    pub(crate) fn believes_to_lead(&self, server: usize) -> bool {
+        matches!(self.servers[server].role, Role::Leading(_))
+    }
+
     /// Whether a server takes requests, as far as it knows.
     pub(crate) fn serves(&self, server: usize) -> bool {
         self.servers[server].serves()

@@ -9,6 +9,7 @@ use std::{
 use super::{
     acl::{self, Id},
     code, paths,
+    reads::place_in_a_hash_set,
     tracker::Tracker,
     tree::{Kind, Node, Tree},
     txn::{Create, Txn},
@@ -295,6 +296,7 @@ impl Prep<'_> {
                 Some(_) => {}
             }
         }
+        paths.sort_by_key(|path| place_in_a_hash_set(path));
         for path in &paths {
             if let Some(parent) = paths::parent(path) {
                 // The count of children stays, as in ZooKeeper, until this is carried out.

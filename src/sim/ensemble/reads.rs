@@ -158,7 +158,8 @@ impl Read<'_> {
 
     fn get_children(&mut self, path: &str, watch: bool, with_stat: bool) -> Result<Body, i32> {
         let node = self.node(path, perms::READ)?;
-        let (names, stat) = (node.children.clone(), node.stat());
+        let (mut names, stat) = (Vec::from_iter(node.children.clone()), node.stat());
+        names.sort_by_key(|name| place_in_a_hash_set(name));
         if watch {
             self.watches.children.add(path, self.conn);
         }
@@ -228,4 +229,10 @@ impl Read<'_> {
             _ => Err(code::MARSHALLING),
         }
     }
+}
+
+/// ZooKeeper keeps names in Java's `HashSet`, in whose order they are listed.
+pub(super) fn place_in_a_hash_set(name: &str) -> u32 {
+    let hash = name.bytes().fold(0u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+    (hash ^ hash >> 16) % 256
 }

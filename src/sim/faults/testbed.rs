@@ -100,7 +100,7 @@ pub(super) fn testbed_of(session_timeout: Duration, configure: fn(Builder) -> Bu
 /// Begins a run, with the calling thread for its director.
 pub(super) fn begin(seed: u64, servers: EnsembleConfig) -> (World, End) {
     let servers = EnsembleConfig { container_interval: 100 * MS, max_session_timeout: 2 * LONG, ..servers };
-    let config = WorldConfig { servers, stalls: Some(false), longest: 30 * LONG, ..WorldConfig::default() };
+    let config = WorldConfig { servers, stall: Some(Duration::ZERO), longest: 30 * LONG, ..WorldConfig::default() };
     let begun = World::begin(seed, &config);
     let world = begun.world.clone();
     BEGUN.set(Some(begun));

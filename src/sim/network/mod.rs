@@ -169,6 +169,11 @@ impl Network {
     }
 
     /// Forgets the faults of requests that have not come.
+    /// Whether a fault still waits for its requests.
+    pub(crate) fn injects(&self) -> bool {
+        self.with(|net, _| !net.rules.is_empty())
+    }
+
     pub(crate) fn inject_no_more(&self) {
         self.with(|net, _| net.rules.clear());
     }

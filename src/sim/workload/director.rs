@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    slice,
     time::Duration,
 };
 
@@ -13,13 +14,13 @@ use crate::{
     Acl,
     proto::types::perms,
     sim::{
-        check::history::At,
+        check::history::{At, Ending, Facts},
         ensemble::{
             Ensemble, Output, Throttle, Txn,
             faults::{Isolated, Tail},
             looks::Happened,
         },
-        network::faults::{Cut, Death, Links, Lost, NameService, RequestFault, Way},
+        network::faults::{Accepts, Cut, Death, Links, Lost, NameService, RequestFault, Way},
         process::Process,
         world::World,
     },
@@ -40,6 +41,9 @@ pub(super) struct Director<'a> {
     away: BTreeSet<usize>,
     /// Until when processes stand still.
     paused_until: At,
+    begun: At,
+    /// When the last fault that takes time ended.
+    last_end: At,
     /// The server that each fault was about.
     servers: BTreeMap<usize, usize>,
 }
@@ -47,7 +51,9 @@ pub(super) struct Director<'a> {
 impl<'a> Director<'a> {
     pub(super) fn new(world: &'a World, plan: &'a Plan, notes: &'a Notes, processes: Vec<Process>) -> Director<'a> {
         let (ends, away, servers) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-        let director = Director { world, plan, notes, processes, ends, away, paused_until: At::ZERO, servers };
+        let (begun, none) = (world.now(), At::ZERO);
+        let director =
+            Director { world, plan, notes, processes, ends, away, paused_until: none, begun, last_end: none, servers };
         for process in 0..director.processes.len() {
             director.set_latency(process);
         }
@@ -57,6 +63,7 @@ impl<'a> Director<'a> {
     /// Works the plan's faults off, and looks at what is promised in between.
     pub(super) fn run(&mut self) {
         let begin = self.world.now();
+        self.begun = begin;
         for (number, planned) in self.plan.faults.iter().enumerate() {
             self.until(begin + planned.at);
             self.begin(number, &planned.fault);
@@ -90,7 +97,7 @@ impl<'a> Director<'a> {
         self.notes.facts(|facts| {
             for (at, happened) in &happened {
                 match happened {
-                    Happened::Committed(entry) => gone(&entry.txn, *at, &mut facts.gone),
+                    Happened::Committed(entry) => gone(&entry.txn, (*at, entry.zxid), facts),
                     Happened::Expired(session) => facts.expired.push((*at, *session)),
                     _ => {}
                 }
@@ -184,7 +191,11 @@ impl<'a> Director<'a> {
                     Loss::RequestStays => Lost::RequestStays,
                 };
                 let links = self.of_process(*process);
-                network.inject(RequestFault { links, op: Some(*op), skip: 0, times: *times, lost });
+                // Heartbeats are about the root, and would use up every other one.
+                let spares = number.is_multiple_of(2);
+                let accepts: Accepts = Box::new(move |_, path| !spares || path != Some("/"));
+                let fault = RequestFault { links, op: Some(*op), skip: 0, times: *times, lost };
+                network.inject_into(fault, Some(accepts));
             }
             Fault::Names { lasts, is_silent } => {
                 network.name_service(if *is_silent { NameService::Silent } else { NameService::Fails });
@@ -239,13 +250,12 @@ impl<'a> Director<'a> {
                 let to = number % self.plan.servers;
                 self.servers(|ensemble, now, out| ensemble.transfer_leadership(to, now, out));
             }
-            Fault::Isolate { lasts } => {
-                let server = self.server(number, Target::Leader);
+            Fault::Isolate { server, lasts } => {
+                let server = self.server(number, *server);
                 let how = [Isolated::Both, Isolated::In, Isolated::Out][number % 3];
                 self.servers(|ensemble, now, _| ensemble.isolate(server, how, now));
                 let times = self.lasts(number, fault, *lasts);
-                // A server alone is cut off from nobody.
-                if self.plan.servers > 1 {
+                if self.leads(server) {
                     self.notes.facts(|facts| facts.isolated.push(times));
                 }
             }
@@ -276,6 +286,7 @@ impl<'a> Director<'a> {
     }
 
     fn end(&mut self, number: usize, fault: &Fault) {
+        self.last_end = self.world.now();
         let network = self.world.network();
         match fault {
             Fault::BlackHole { link, .. } | Fault::Delay { link, .. } | Fault::Refuse { link, .. } => {
@@ -295,9 +306,21 @@ impl<'a> Director<'a> {
         }
     }
 
+    /// Whether a server leads others, which it may be cut off from.
+    fn leads(&self, server: usize) -> bool {
+        self.plan.servers > 1 && self.servers(|ensemble, _, _| ensemble.believes_to_lead(server))
+    }
+
     fn end_at_servers(&mut self, number: usize, fault: &Fault) {
         let server = self.servers.get(&number).copied().unwrap_or(0);
         let most = self.plan.timeout;
+        if let Fault::Isolate { lasts, .. } = fault
+            && self.leads(server)
+        {
+            // It has become the leader meanwhile.
+            let now = self.world.now();
+            self.notes.facts(|facts| facts.isolated.push((now.saturating_sub(*lasts), now)));
+        }
         self.servers(|ensemble, now, out| match fault {
             Fault::Crash { .. } => ensemble.restart(server, now),
             Fault::StopServer { .. } => ensemble.resume(server, now, out),
@@ -375,13 +398,13 @@ impl<'a> Director<'a> {
                 let mut paths = self.contenders(&below);
                 paths.sort_by_key(|path| path.get(path.len().saturating_sub(10)..).map(str::to_owned));
                 if let Some(path) = paths.get(*rank) {
-                    self.delete(path);
+                    self.delete(number, path);
                 }
             }
             Fault::DeleteDirectory { place, times } => {
                 let directory = self.directory(*place);
                 for _ in 0..*times {
-                    self.delete(&directory);
+                    self.delete(number, &directory);
                     let now = self.world.now();
                     self.world.sleep(Duration::from_millis(1 + u64::from(*times)));
                     self.paused_until = self.paused_until.max(now);
@@ -391,8 +414,9 @@ impl<'a> Director<'a> {
                 if let Some(session) = self.session(*process + number) {
                     self.notes.sample();
                     let at = self.world.now();
+                    let is_calm = self.is_calm(number);
                     self.notes.facts(|facts| {
-                        facts.closed.entry(session).or_insert(at);
+                        facts.closed.entry(session).or_insert(Ending { at, is_calm });
                     });
                     self.servers(|ensemble, now, out| ensemble.expire(session, now, out));
                 }
@@ -405,6 +429,18 @@ impl<'a> Director<'a> {
             }
             _ => {}
         }
+    }
+
+    /// Whether nothing is wrong beside this fault, was so for two session timeouts, and will be so for a while.
+    fn is_calm(&self, number: usize) -> bool {
+        let at = |number: usize| self.plan.faults.get(number).map(|planned| planned.at);
+        let now = at(number).unwrap_or_default();
+        let before = number.checked_sub(1).and_then(at).unwrap_or_default();
+        let last = self.last_end.max(self.paused_until).saturating_sub(self.begun);
+        let since = now.saturating_sub(before.max(last));
+        let next = at(number + 1).is_none_or(|next| next >= now + Duration::from_secs(2));
+        let is_whole = self.ends.is_empty() && !self.world.network().injects();
+        is_whole && self.plan.stall.is_zero() && since > self.plan.timeout * 2 && next
     }
 
     /// `false`: there was no leader to ask.
@@ -434,14 +470,15 @@ impl<'a> Director<'a> {
     }
 
     /// An administrator deletes a znode and everything below it.
-    fn delete(&self, path: &str) {
+    fn delete(&self, number: usize, path: &str) {
+        let is_calm = self.is_calm(number);
         let mut paths = self.contenders(path);
         paths.push(path.to_owned());
         self.notes.sample();
         let now = self.world.now();
         self.notes.facts(|facts| {
             for path in paths {
-                facts.deleted.entry(path).or_default().push(now);
+                facts.deleted.entry(path).or_default().push(Ending { at: now, is_calm });
             }
         });
         self.servers(|ensemble, now, out| ensemble.delete(path, now, out));
@@ -457,13 +494,15 @@ impl<'a> Director<'a> {
 }
 
 /// Notes the znodes that a transaction removes.
-fn gone(txn: &Txn, at: At, gone_at: &mut BTreeMap<String, At>) {
-    match txn {
-        Txn::Delete { path } => {
-            gone_at.insert(path.clone(), at);
-        }
-        Txn::CloseSession { paths } => gone_at.extend(paths.iter().map(|path| (path.clone(), at))),
-        Txn::Multi(txns) => txns.iter().for_each(|txn| gone(txn, at, gone_at)),
-        _ => {}
+fn gone(txn: &Txn, (at, zxid): (At, i64), facts: &mut Facts) {
+    let paths = match txn {
+        Txn::Delete { path } => slice::from_ref(path),
+        Txn::CloseSession { paths } => paths,
+        Txn::Multi(txns) => return txns.iter().for_each(|txn| gone(txn, (at, zxid), facts)),
+        _ => return,
+    };
+    for path in paths {
+        facts.gone.insert(path.clone(), at);
+        facts.gone_by.insert(path.clone(), zxid);
     }
 }

@@ -13,7 +13,7 @@ use crate::proto::op;
 /// The requests whose loss is of interest.
 const OPS: [i32; 13] = [
     op::CREATE,
-    op::CREATE2,
+    op::CLOSE_SESSION,
     op::CREATE_CONTAINER,
     op::DELETE,
     op::EXISTS,
@@ -58,12 +58,32 @@ impl Draw {
         let tick = shortest / self.of(&[2, 2, 4, 8]);
         let late = (self.of(&[0, 0, 5, 50]), shortest / 40);
         let disk = self.of(&[1, 1, 5, 20]);
+        let sync_limit = self.of(&[2, 5]);
         let lasts = self.timeout * self.rng.u32(6..25);
         let faults = self.faults(servers, &places, processes.len(), lasts);
-        let stalls = self.rng.u8(0..4) == 0;
+        let stall = if self.one_in(4) { Duration::from_millis(self.of(&[20, 1_000, 6_000])) } else { Duration::ZERO };
+        let is_lowered = faults.iter().any(|planned| matches!(planned.fault, Fault::Lower { .. }));
+        // What is promised bears an expiry of a fifth of the timeout, and two sessions of each process may end at one tick.
+        let expiry = if is_lowered { shortest / 120 } else { shortest / 40 };
+        let expiry = self.of(&[Duration::from_micros(200), Duration::from_micros(200), expiry]);
         let timeout = self.timeout;
         let disk = Duration::from_millis(disk);
-        Plan { seed, servers, timeout, tick, late, disk, max_frame, places, processes, faults, lasts, stalls }
+        Plan {
+            seed,
+            servers,
+            timeout,
+            tick,
+            late,
+            sync_limit,
+            disk,
+            expiry,
+            max_frame,
+            places,
+            processes,
+            faults,
+            lasts,
+            stall,
+        }
     }
 
     fn of<T: Copy>(&mut self, choices: &[T]) -> T {
@@ -248,7 +268,7 @@ impl Draw {
             33..37 => Fault::StopServer { server: self.target(servers), lasts },
             37 => Fault::StopAll { lasts },
             38..40 => Fault::Elect,
-            40..42 => Fault::Isolate { lasts },
+            40..42 => Fault::Isolate { server: self.target(servers), lasts: lasts * 2 },
             42 => Fault::Lag { server: self.rng.usize(0..servers), lasts: self.part(1..20) },
             43 => Fault::Throttle { lasts },
             44..47 => Fault::Expire { process },

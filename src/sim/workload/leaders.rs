@@ -24,6 +24,9 @@ use crate::{
     zookeeper_recipe::{LockListener, WriteLock},
 };
 
+/// How long a leader's listener takes to stop what it does: less than the last twentieth of a session timeout.
+const TO_STOP: Duration = Duration::from_millis(5);
+
 /// The numbers of a term and of its claim.
 type TermAndClaim = (usize, Option<usize>);
 
@@ -56,6 +59,7 @@ impl Terms {
                 needs_quorum: self.user.shared.own().needs_quorum,
                 writer: None,
                 listens: false,
+                least: Default::default(),
             };
             self.notes().granted(hold, &grant)
         });
@@ -70,6 +74,8 @@ impl Terms {
 
     fn end(&self, still_leads: bool) {
         self.give_up();
+        // Nobody else leads before the listener has returned.
+        sleep(TO_STOP);
         let now = self.now.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some((term, _)) = now else {
             return self.notes().broken("an end of a term that had not begun", format!("{:?}", self.user.by));
@@ -223,6 +229,8 @@ fn selector(objects: &Objects, terms: &Terms, wait: &Wait<'_>, term: Duration) -
         let is_certain = leadership.has_leadership();
         of_listener.begin(is_certain.then(|| leadership.hold()));
         let _ = leadership.sleep(term);
+        let (notes, process) = (of_listener.notes(), &of_listener.user.shared.process);
+        notes.asks(process, &leadership.hold(), || leadership.has_leadership());
         of_listener.end(false);
         of_listener.user.shared.panics.called();
         Ok(())

@@ -13,7 +13,7 @@ use crate::{
     sim::{
         check::{
             Violation,
-            history::{Actor, At, Call, Claim, History, Limit, Promise, Share, Term, Word, Write},
+            history::{Actor, At, Call, Claim, Ending, History, Limit, Promise, Share, Term, Word, Write},
         },
         process::Process,
         world::World,
@@ -63,6 +63,8 @@ pub(crate) struct Grant<'a> {
     pub(crate) needs_quorum: bool,
     pub(crate) writer: Option<String>,
     pub(crate) listens: bool,
+    /// Certain for as long, and its znode there for as long, at least.
+    pub(crate) least: (Duration, Duration),
 }
 
 impl Notes {
@@ -91,7 +93,7 @@ impl Notes {
         let state = self.state();
         let facts = &state.history.facts;
         // A thread that is kept from running may have missed its heartbeat.
-        let Some(healed) = facts.healed.filter(|_| facts.stall.is_zero()) else { return Vec::new() };
+        let Some(healed) = facts.healed.filter(|_| !facts.stalls()) else { return Vec::new() };
         let by_faults = healed + facts.timeout * 3;
         let held = |session: i64| state.history.claims.iter().any(|claim| claim.session == session);
         let expired = facts.expired.iter().filter(|(at, session)| *at > by_faults && held(*session));
@@ -125,6 +127,8 @@ impl Notes {
             ended: None,
             needs_quorum: grant.needs_quorum,
             writer: grant.writer.clone(),
+            valid_for: grant.least.0,
+            stays: grant.least.1,
             told: Vec::new(),
             listens: grant.listens,
         };
@@ -133,6 +137,21 @@ impl Notes {
         state.open.push(Open { claim, process: grant.process.clone(), session, client: grant.client, most });
         state.sample(at, Some(grant.place));
         claim
+    }
+
+    /// Its user asks whether a hold is valid.
+    pub(crate) fn asks(&self, process: &Process, hold: &Hold, is_valid: impl FnOnce() -> bool) {
+        let began = process.now();
+        let session = hold.node().session();
+        let before = session.valid_until();
+        let (is_valid, until) = (is_valid(), hold.valid_until());
+        let promised = before.max(session.valid_until()).unwrap_or(began);
+        let promised = hold.node().ends_at().map_or(promised, |most| most.min(promised));
+        let is_over = began >= promised;
+        if until > promised || is_valid && is_over {
+            let what = format!("{hold:?}: valid: {is_valid}, until {until:?}; its session until {promised:?}");
+            self.broken("a hold that promises more than its session", what);
+        }
     }
 
     /// Its user gives the claim up: before the release, or as it hears of the loss.
@@ -154,7 +173,7 @@ impl Notes {
         let mut state = self.state();
         let State { history, open, .. } = &mut *state;
         // A lock that another thread is granted just now is over as it returns.
-        history.facts.closed.entry(session).or_insert(at);
+        history.facts.closed.entry(session).or_insert(Ending { at, is_calm: false });
         open.retain(|open| {
             let Some(claim) = history.claims.get_mut(open.claim) else { return false };
             if claim.by.process != process || open.client != client {

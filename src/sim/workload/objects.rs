@@ -251,13 +251,10 @@ pub(crate) fn kind_of(error: &Error) -> (String, bool) {
         Error::ClientClosed => ("client closed", true),
         Error::LockLost { .. } => ("lock lost", true),
         Error::Busy { .. } => ("busy", true),
-        Error::StillTaken { .. } => ("still taken", true),
         Error::Uncertain { .. } => ("uncertain", true),
         Error::Cancelled { .. } => ("cancelled", true),
         Error::TransactionFailed { .. } => ("transaction failed", true),
-        Error::Timeout { .. } => ("timeout", true),
         Error::Several { .. } => ("several", true),
-        // Only clients with a small limit of their own.
         Error::FrameTooLarge { .. } => ("frame too large", true),
         Error::InvalidArgument { name, .. } => ("invalid argument", *name == "min_validity"),
         _ => ("other", false),

@@ -14,8 +14,12 @@ pub(crate) struct Plan {
     pub(crate) tick: Duration,
     /// How many thousandths of the messages between servers are late, and by how much at most.
     pub(crate) late: (u32, Duration),
+    /// For how many ticks the servers wait for one another.
+    pub(crate) sync_limit: u32,
     /// How long a server takes at most to write a proposal.
     pub(crate) disk: Duration,
+    /// How long the leader takes at most from one expired session to the next, with which it can still be resumed.
+    pub(crate) expiry: Duration,
     /// The largest frame that servers and clients take.
     pub(crate) max_frame: Option<usize>,
     pub(crate) places: Vec<Place>,
@@ -23,8 +27,8 @@ pub(crate) struct Plan {
     pub(crate) faults: Vec<Planned>,
     /// How long the processes work while faults come.
     pub(crate) lasts: Duration,
-    /// Whether single threads stand still for a while now and then.
-    pub(crate) stalls: bool,
+    /// For how long single threads stand still at most, now and then.
+    pub(crate) stall: Duration,
 }
 
 /// A directory that locks of one kind use.
@@ -250,6 +254,7 @@ pub(crate) enum Fault {
     },
     Elect,
     Isolate {
+        server: Target,
         lasts: Duration,
     },
     Lag {
@@ -333,7 +338,8 @@ impl Fault {
             Fault::StopServer { .. } => "server paused",
             Fault::StopAll { .. } => "all servers paused",
             Fault::Elect => "leader change",
-            Fault::Isolate { .. } => "leader isolated",
+            Fault::Isolate { server: Target::Leader, .. } => "leader isolated",
+            Fault::Isolate { .. } => "server isolated",
             Fault::Lag { .. } => "follower lags",
             Fault::Throttle { .. } => "throttled",
             Fault::Expire { .. } => "session expired",

@@ -36,9 +36,6 @@ use crate::{
 /// How long clean-up may take once nobody uses a lock any more: a job that was refused rests for up to 30 s.
 const TO_CLEAN_UP: Duration = Duration::from_secs(75);
 
-/// For how long a single thread stands still at most, in a run in which some do.
-const LONGEST_STALL: Duration = Duration::from_secs(6);
-
 /// What a run came to.
 #[derive(Debug)]
 #[allow(dead_code, reason = "a report shows all of it")]
@@ -68,14 +65,16 @@ pub(crate) fn run(plan: &Plan) -> Ran {
             servers: plan.servers,
             tick: plan.tick,
             late: (plan.late.0, Duration::ZERO..=plan.late.1),
+            sync_limit: plan.sync_limit,
             disk: Duration::from_micros(50)..=plan.disk,
+            expiry: Duration::ZERO..=plan.expiry,
             min_session_timeout: Duration::from_millis(100),
             max_session_timeout: plan.timeout,
             container_interval: plan.timeout,
             frame_limit: plan.max_frame.unwrap_or(EnsembleConfig::default().frame_limit),
             ..EnsembleConfig::default()
         },
-        stalls: Some(plan.stalls),
+        stall: Some(plan.stall),
         ..WorldConfig::default()
     };
     let notes_of = result.clone();
@@ -127,7 +126,8 @@ fn direct(world: &World, plan: &Arc<Plan>, notes: &Notes) {
         facts.timeout = plan.timeout;
         let slowest = plan.processes.iter().map(|process| process.latency).max().unwrap_or_default();
         facts.grace = plan.timeout * 12 + slowest * 200 + Duration::from_secs(90);
-        facts.stall = if plan.stalls { LONGEST_STALL } else { Duration::ZERO };
+        facts.stall = plan.stall;
+        facts.slowest = slowest;
     });
     let is_calm = Arc::new(AtomicBool::new(false));
     let processes: Vec<Process> =

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     AcquireOptions, CancelToken, Error, Hold, HoldState, InterProcessMultiLock, Result, Revoker,
-    base::{sim::thread::sleep, sync::Mutex},
+    base::{channel::unbounded, sim::thread::sleep, sync::Mutex},
     sim::{
         check::history::{Actor, Limit, Share, Write},
         process::Process,
@@ -168,9 +168,18 @@ impl User {
             }
             _ => options,
         };
+        let began = shared.notes.world.now();
         let (how, got) = match tolerating(|| run(&options)) {
             Some(Ok(Some(got))) => ("granted".to_owned(), Some(got)),
-            Some(Ok(None)) => ("not granted".to_owned(), None),
+            Some(Ok(None)) => {
+                let waited = shared.notes.world.now() - began;
+                // Clocks differ by one in a hundred.
+                if matches!(way, Way::Timed(time) if waited < time * 98 / 100) {
+                    let what = format!("{:?} {what} {way:?} after {waited:?}", self.by);
+                    shared.notes.broken("a timed acquire that gives up early", what);
+                }
+                ("not granted".to_owned(), None)
+            }
             Some(Err(error)) => {
                 if way == Way::Wait && shared.must_be_served() {
                     shared.notes.refused(call, &error.to_string());
@@ -195,9 +204,14 @@ impl User {
 
     fn failed(&self, what: &str, way: Way, error: &Error) -> String {
         let (kind, is_known) = kind_of(error);
-        let is_known =
-            is_known && !(self.shared.is_calm() && matches!(error, Error::Cancelled { .. }) && way == Way::Wait);
-        if !is_known {
+        let is_of_way = match error {
+            Error::Busy { .. } => matches!(way, Way::Queue(_)),
+            Error::Cancelled { .. } => matches!(way, Way::Cancelled(_)),
+            Error::InvalidArgument { .. } => matches!(way, Way::Valid(_)),
+            Error::FrameTooLarge { .. } => self.shared.plan.max_frame.is_some(),
+            _ => true,
+        };
+        if !is_known || !is_of_way {
             self.shared
                 .notes
                 .broken("an error that no fault explains", format!("{:?} {what} {way:?}: {error:?}", self.by));
@@ -219,7 +233,17 @@ impl User {
         }
     }
 
-    fn grant<'a>(&'a self, objects: &Objects, (place, is_reader): (usize, bool)) -> Grant<'a> {
+    /// For how long a grant is certain, and its znode there, at least.
+    fn least(&self, place: usize, way: Way) -> (Duration, Duration) {
+        match way {
+            _ if !self.cached(place).is_empty() => Default::default(),
+            Way::Valid(time) => (time, Duration::ZERO),
+            Way::Bounded(least, _) => (Duration::ZERO, least),
+            _ => Default::default(),
+        }
+    }
+
+    fn grant<'a>(&'a self, objects: &Objects, (place, is_reader): (usize, bool), way: Way) -> Grant<'a> {
         Grant {
             place,
             by: self.by,
@@ -229,13 +253,14 @@ impl User {
             needs_quorum: self.shared.own().needs_quorum,
             writer: None,
             listens: false,
+            least: self.least(place, way),
         }
     }
 
     fn lock(&self, (place, is_reader): (usize, bool), way: Way, time: Duration, with: With) -> bool {
         let objects = self.shared.objects();
         let Some(lock) = objects.locks[place].lock(is_reader) else { return true };
-        let grant = self.grant(&objects, (place, is_reader));
+        let grant = self.grant(&objects, (place, is_reader), way);
         match with {
             With::Guard | With::Listener | With::Write => {
                 let guarded = self.acquire((place, "lock"), way, |options| lock.guarded(options));
@@ -250,6 +275,9 @@ impl User {
                     self.write(place, &objects, guard.hold());
                 }
                 self.hold(&[(claim, guard.hold().clone())], time);
+                if with == With::Write && !is_reader {
+                    self.write(place, &objects, guard.hold());
+                }
                 if with == With::Guard {
                     drop(guard);
                 } else {
@@ -305,7 +333,7 @@ impl User {
         let got = self
             .acquire((place, "downgrade"), Way::Wait, |options| crate::InterProcessLock::acquire_holds(read, options));
         let node = writer.first().map(|(_, hold)| hold.node().path().as_str().to_owned());
-        let grant = Grant { writer: node, ..self.grant(objects, (place, true)) };
+        let grant = Grant { writer: node, ..self.grant(objects, (place, true), Way::Wait) };
         let holds = got.unwrap_or_default();
         let reader: Vec<_> = holds.iter().map(|hold| (self.shared.notes.granted(hold, &grant), hold.clone())).collect();
         self.hold(&writer, time / 2);
@@ -324,11 +352,15 @@ impl User {
         if leases.len() != count {
             self.shared.notes.broken("too few leases", format!("{:?}: {} of {count}", self.by, leases.len()));
         }
-        let grant = self.grant(&objects, (place, false));
+        let grant = self.grant(&objects, (place, false), way);
         let claims: Vec<(usize, Hold)> =
             leases.iter().map(|lease| (self.shared.notes.granted(lease, &grant), (**lease).clone())).collect();
         self.hold(&claims, time);
-        self.release_once(|| semaphore.return_all(leases));
+        match self.any(3) {
+            0 => drop(leases),
+            1 => leases.into_iter().for_each(|lease| self.release_once(|| lease.close())),
+            _ => self.release_once(|| semaphore.return_all(leases)),
+        }
         true
     }
 
@@ -337,7 +369,8 @@ impl User {
         let members: Vec<_> = places.iter().filter_map(|place| objects.locks[*place].member()).collect();
         let Ok(multi) = InterProcessMultiLock::from_locks(members) else { return true };
         // One of the members may be cached, which has no bounds.
-        let way = if matches!(way, Way::Bounded(..) | Way::Valid(_) | Way::Queue(_)) { Way::Wait } else { way };
+        let is_bounded = matches!(way, Way::Bounded(..) | Way::Valid(_) | Way::Queue(_));
+        let way = if is_bounded && self.shared.own().is_cached { Way::Wait } else { way };
         let guard = self.acquire((places[0], "several"), way, |options| multi.lock_with(options));
         let Some(guard) = guard else { return false };
         let claims: Vec<(usize, Hold)> = guard
@@ -345,30 +378,47 @@ impl User {
             .iter()
             .zip(places)
             .map(|(hold, place)| {
-                let grant = self.grant(&objects, (*place, false));
+                let grant = self.grant(&objects, (*place, false), way);
                 (self.shared.notes.granted(hold, &grant), hold.clone())
             })
             .collect();
         self.shared.notes.count("grants: several");
         self.hold(&claims, time);
-        self.release_once(|| guard.release());
+        if self.any(2) == 0 {
+            drop(guard);
+        } else {
+            self.release_once(|| guard.release());
+        }
         true
     }
 
-    /// Holds for a time, or until it hears of a loss. The claims end here: what follows is the release.
+    /// A choice that the seed decides.
+    fn any(&self, of: u128) -> u128 {
+        self.shared.notes.world.now().as_nanos() % of
+    }
+
+    /// Holds for a time, or until it hears of a loss, and asks meanwhile whether it still does. The claims end here: what
+    /// follows is the release.
     fn hold(&self, claims: &[(usize, Hold)], time: Duration) {
         let (process, notes) = (&self.shared.process, &self.shared.notes);
         let until = process.now() + time;
-        let Some((_, first)) = claims.first() else { return };
-        let changes = (!time.is_zero()).then(|| first.state_changes());
-        while let Some(changes) = &changes {
+        let (tell, changes) = unbounded();
+        for (_, hold) in claims.iter().filter(|_| !time.is_zero()) {
+            let tell = tell.clone();
+            hold.on_state_change(move |state| _ = tell.send(state));
+        }
+        let often = self.shared.own().timeout / 20;
+        loop {
             let left = until.saturating_duration_since(process.now());
+            for (_, hold) in claims {
+                notes.asks(process, hold, || hold.is_valid());
+            }
             if left.is_zero() {
                 break;
             }
-            match changes.recv_timeout(left) {
-                Ok(HoldState::Lost(_)) | Err(_) => break,
-                Ok(_) => {}
+            match changes.recv_timeout(left.min(often)) {
+                Ok(HoldState::Lost(_)) => break,
+                Ok(_) | Err(_) => {}
             }
         }
         for (claim, _) in claims {
@@ -421,7 +471,8 @@ impl User {
         let Some(Ok(results)) = results else { return self.shared.notes.count("guarded write refused") };
         let Some(stat) = results.first().and_then(|result| result.stat) else { return };
         let (at, by, token) = (self.shared.notes.world.now(), self.by, (token.value(), token.grant()));
-        self.shared.notes.wrote(Write { place, by, token, zxid: stat.mzxid, at });
+        let znode = hold.node().path().as_str().to_owned();
+        self.shared.notes.wrote(Write { place, by, token, znode, zxid: stat.mzxid, at });
         self.shared.notes.count("guarded writes");
     }
 
