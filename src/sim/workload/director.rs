@@ -367,23 +367,20 @@ impl<'a> Director<'a> {
         }
         self.until(self.world.now() + TO_WORK);
         // A leader that was cut off may have been asked before.
-        for place in 0..self.plan.places.len() {
-            if self
-                .plan
-                .faults
-                .iter()
-                .any(|planned| matches!(planned.fault, Fault::Permits { place: of, .. } if of == place))
-            {
-                self.permit(place, Acl::open_unsafe());
+        for (number, planned) in self.plan.faults.iter().enumerate() {
+            if let Fault::Permits { place, .. } = planned.fault {
+                self.permit(place, number, Acl::open_unsafe());
             }
         }
         self.notes.facts(|facts| facts.healed = Some(healed));
     }
 
-    /// The directory of a place, where its contenders are.
-    fn directory(&self, place: usize) -> String {
+    /// A directory of a place: mostly the one in which its contenders are.
+    fn directory(&self, place: usize, number: usize) -> String {
         let path = &self.plan.places[place].path;
         match self.plan.places[place].kind {
+            Kind::SemaphoreMutex | Kind::Semaphore(_) if number % 4 == 2 => format!("{path}/locks"),
+            Kind::SemaphoreMutex | Kind::Semaphore(_) | Kind::Unfair if number % 4 == 3 => path.clone(),
             Kind::SemaphoreMutex | Kind::Semaphore(_) => format!("{path}/leases"),
             Kind::Unfair => format!("{path}/lock/holder"),
             _ => path.clone(),
@@ -394,7 +391,8 @@ impl<'a> Director<'a> {
         match fault {
             Fault::DeleteZnode { place, rank } => {
                 // A semaphore has two directories.
-                let below = if rank % 2 == 0 { self.directory(*place) } else { self.plan.places[*place].path.clone() };
+                let below =
+                    if rank % 2 == 0 { self.directory(*place, 0) } else { self.plan.places[*place].path.clone() };
                 let mut paths = self.contenders(&below);
                 paths.sort_by_key(|path| path.get(path.len().saturating_sub(10)..).map(str::to_owned));
                 if let Some(path) = paths.get(*rank) {
@@ -402,7 +400,7 @@ impl<'a> Director<'a> {
                 }
             }
             Fault::DeleteDirectory { place, times } => {
-                let directory = self.directory(*place);
+                let directory = self.directory(*place, number);
                 for _ in 0..*times {
                     self.delete(number, &directory);
                     let now = self.world.now();
@@ -424,7 +422,7 @@ impl<'a> Director<'a> {
             Fault::Permits { place, lasts, only_read } => {
                 let left = if *only_read { perms::ALL & !perms::READ } else { perms::READ };
                 let acl = Acl::open_unsafe().into_iter().map(|acl| Acl { perms: left, ..acl }).collect();
-                self.permit(*place, acl);
+                self.permit(*place, number, acl);
                 self.lasts(number, fault, *lasts);
             }
             _ => {}
@@ -444,14 +442,14 @@ impl<'a> Director<'a> {
     }
 
     /// `false`: there was no leader to ask.
-    fn permit(&self, place: usize, acl: Vec<Acl>) -> bool {
-        let directory = self.directory(place);
+    fn permit(&self, place: usize, number: usize, acl: Vec<Acl>) -> bool {
+        let directory = self.directory(place, number);
         self.servers(|ensemble, now, out| ensemble.set_acl(&directory, acl, now, out))
     }
 
     /// Gives permits back, later if there is no leader.
     fn give_back(&mut self, number: usize, place: usize, fault: &Fault) {
-        if !self.permit(place, Acl::open_unsafe()) {
+        if !self.permit(place, number, Acl::open_unsafe()) {
             self.ends.insert((self.world.now() + Duration::from_millis(500), number), fault.clone());
         }
     }

@@ -86,6 +86,13 @@ impl Terms {
         }
     }
 
+    /// A term is over with its listener, which comes on a thread of its own.
+    fn await_end(&self) {
+        while self.now.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+            sleep(Duration::from_millis(50));
+        }
+    }
+
     /// The claim ends, as the candidate gives up or is told.
     fn give_up(&self) {
         let claim =
@@ -219,7 +226,12 @@ fn latch(objects: &Objects, terms: &Terms, wait: &Wait<'_>) -> Result<()> {
     wait.sleep();
     terms.is_left.store(true, Ordering::SeqCst);
     terms.give_up();
-    terms.user.left(latch.close());
+    if terms.user.any(4) == 0 {
+        drop(latch);
+        terms.await_end();
+    } else {
+        terms.user.left(latch.close());
+    }
     Ok(())
 }
 
@@ -242,10 +254,7 @@ fn selector(objects: &Objects, terms: &Terms, wait: &Wait<'_>, term: Duration) -
     terms.is_left.store(true, Ordering::SeqCst);
     terms.give_up();
     terms.user.left(selector.close());
-    // Its term is over with its listener, which comes on a thread of its own.
-    while terms.now.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
-        sleep(Duration::from_millis(50));
-    }
+    terms.await_end();
     Ok(())
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct Objects {
     /// Counts the clients of the process.
     pub(crate) number: u64,
     pub(crate) locks: Vec<Object>,
+    /// Of the same paths, none of them cached.
+    pub(crate) plain: Vec<Object>,
 }
 
 /// One lock object; leaders are made anew for each candidacy.
@@ -38,8 +40,11 @@ pub(crate) enum Object {
 impl Objects {
     pub(crate) fn new(plan: &Plan, own: &ProcessPlan, process: &Process, number: u64) -> Result<Objects> {
         let client = process.client(|builder| configured(plan, own, builder));
-        let locks = plan.places.iter().map(|place| Object::new(place.kind, &client, &place.path, own));
-        Ok(Objects { locks: locks.collect::<Result<_>>()?, client, number })
+        let make = |own: &ProcessPlan| {
+            plan.places.iter().map(|place| Object::new(place.kind, &client, &place.path, own)).collect::<Result<_>>()
+        };
+        let plain = ProcessPlan { is_cached: false, ..own.clone() };
+        Ok(Objects { locks: make(own)?, plain: make(&plain)?, client, number })
     }
 }
 
@@ -87,6 +92,14 @@ pub(crate) fn tolerating<T>(run: impl FnOnce() -> T) -> Option<T> {
         Err(panic) if panic.is::<Planned>() => None,
         Err(panic) => std::panic::resume_unwind(panic),
     }
+}
+
+/// Drops something while the caller's code panics.
+pub(crate) fn drop_in_a_panic<T>(dropped: T) {
+    let _: Option<()> = tolerating(move || {
+        let _dropped = dropped;
+        std::panic::resume_unwind(Box::new(Planned))
+    });
 }
 
 struct PanickingAcls(Panics);

@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     notes::{Grant, Notes},
-    objects::{Object, Objects, Panics, Usable, kind_of, tolerating},
+    objects::{Object, Objects, Panics, Usable, drop_in_a_panic, kind_of, tolerating},
     plan::{Act, Kind, Plan, ProcessPlan, Way, What, With},
 };
 use crate::{
@@ -259,7 +259,9 @@ impl User {
 
     fn lock(&self, (place, is_reader): (usize, bool), way: Way, time: Duration, with: With) -> bool {
         let objects = self.shared.objects();
-        let Some(lock) = objects.locks[place].lock(is_reader) else { return true };
+        // A plain one beside a cached one of the same client.
+        let locks = if self.any(4) == 0 { &objects.plain } else { &objects.locks };
+        let Some(lock) = locks[place].lock(is_reader) else { return true };
         let grant = self.grant(&objects, (place, is_reader), way);
         match with {
             With::Guard | With::Listener | With::Write => {
@@ -278,7 +280,9 @@ impl User {
                 if with == With::Write && !is_reader {
                     self.write(place, &objects, guard.hold());
                 }
-                if with == With::Guard {
+                if with == With::Guard && self.any(4) == 0 {
+                    drop_in_a_panic(guard);
+                } else if with == With::Guard {
                     drop(guard);
                 } else {
                     self.release_once(|| guard.release());
@@ -289,7 +293,7 @@ impl User {
                 let Some(holds) = holds else { return false };
                 let claims: Vec<_> =
                     holds.iter().map(|hold| (self.shared.notes.granted(hold, &grant), hold.clone())).collect();
-                match (with, &objects.locks[place]) {
+                match (with, &locks[place]) {
                     (With::Downgrade, Object::ReadWrite(both)) if !is_reader => {
                         self.downgrade((place, &objects), both, claims, time);
                         return true;
@@ -366,8 +370,15 @@ impl User {
 
     fn several(&self, places: &[usize], way: Way, time: Duration) -> bool {
         let objects = self.shared.objects();
-        let members: Vec<_> = places.iter().filter_map(|place| objects.locks[*place].member()).collect();
-        let Ok(multi) = InterProcessMultiLock::from_locks(members) else { return true };
+        let multi = if places.iter().all(|place| self.kind(*place) == Kind::Mutex) && self.any(2) == 0 {
+            // Whatever their order, they are taken in one.
+            InterProcessMultiLock::new(&objects.client, places.iter().rev().map(|place| self.path(*place)))
+        } else {
+            InterProcessMultiLock::from_locks(
+                places.iter().filter_map(|place| objects.locks[*place].member()).collect::<Vec<_>>(),
+            )
+        };
+        let Ok(multi) = multi else { return true };
         // One of the members may be cached, which has no bounds.
         let is_bounded = matches!(way, Way::Bounded(..) | Way::Valid(_) | Way::Queue(_));
         let way = if is_bounded && self.shared.own().is_cached { Way::Wait } else { way };
@@ -393,7 +404,7 @@ impl User {
     }
 
     /// A choice that the seed decides.
-    fn any(&self, of: u128) -> u128 {
+    pub(crate) fn any(&self, of: u128) -> u128 {
         self.shared.notes.world.now().as_nanos() % of
     }
 
