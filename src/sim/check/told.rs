@@ -44,7 +44,8 @@ fn check_lapses(history: &History, claim: &Claim, verdict: &mut Verdict) {
         let by = *lapsed + SOON;
         let is_seen = by + history.facts.timeout / SAMPLED < next;
         if is_seen && !is_told(claim, by) && is_awake(history, claim.by.process, by) {
-            let what = || format!("[{claim}] was not told of its doubt at {:.6} s", lapsed.as_secs_f64());
+            let (at, told) = (lapsed.as_secs_f64(), &claim.told);
+            let what = || format!("[{claim}] was not told of its doubt at {at:.6} s, but {told:?}");
             verdict.broken_unless_excused(history, &[claim], ("a holder that is not told", by), what);
         }
     }
