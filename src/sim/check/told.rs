@@ -40,8 +40,11 @@ pub(super) fn check(history: &History, verdict: &mut Verdict) {
 fn check_lapses(history: &History, claim: &Claim, verdict: &mut Verdict) {
     let spans = claim.spans();
     let begins = spans.iter().skip(1).map(|(from, _)| *from).chain([claim.ended.unwrap_or(history.end)]);
-    for ((_, lapsed), next) in spans.iter().zip(begins) {
-        let by = *lapsed + SOON;
+    for ((_, to), next) in spans.iter().zip(begins) {
+        // What was noted after the lapse may say that it came later.
+        let known = claim.promises.iter().filter(|promise| promise.at < next).map(|promise| promise.until);
+        let lapsed = known.fold(*to, Duration::max);
+        let by = lapsed + SOON;
         let is_seen = by + history.facts.timeout / SAMPLED < next;
         if is_seen && !is_told(claim, by) && is_awake(history, claim.by.process, by) {
             let (at, told) = (lapsed.as_secs_f64(), &claim.told);
