@@ -245,20 +245,18 @@ const TO_HEAR: Duration = Duration::from_millis(300);
 impl Facts {
     /// Why the promise to this claim does not count at this moment.
     pub(crate) fn excuse(&self, claim: &Claim, at: At) -> Option<Excuse> {
-        // Whoever was told by healthy servers may rely on it.
         let known = claim.promise_at(at);
-        let was_told_by = |to: At| known.is_none_or(|promise| promise.at <= to + self.timeout / SAMPLED);
-        let within = |(from, to): (At, At)| from <= at && at <= to + self.timeout && was_told_by(to);
+        // A server that stood still may hand a shorter timeout to the leader later.
+        let within = |from: At, to: At| from <= at && at <= to + self.timeout;
+        let is_shorter = |most: Duration| known.is_some_and(|known| known.timeout > most);
+        // Whoever was told by healthy servers may rely on it.
+        let was_told = |to: At| known.is_none_or(|promise| promise.at <= to + self.timeout / SAMPLED);
         let deleted = self.deleted.get(&claim.znode).into_iter().flatten();
         if deleted.chain(self.closed.get(&claim.session)).any(|end| self.is_unheard(claim, *end, at)) {
             Some(Excuse::Deleted)
-        } else if !claim.needs_quorum && self.isolated.iter().copied().any(within) {
+        } else if !claim.needs_quorum && self.isolated.iter().any(|(from, to)| within(*from, *to) && was_told(*to)) {
             Some(Excuse::Isolated)
-        } else if self
-            .lowered
-            .iter()
-            .any(|(from, to, most)| within((*from, *to)) && known.is_some_and(|known| known.timeout > *most))
-        {
+        } else if self.lowered.iter().any(|(from, to, most)| within(*from, *to) && is_shorter(*most)) {
             Some(Excuse::Lowered)
         } else {
             None
