@@ -268,7 +268,7 @@ impl Facts {
     fn is_unheard(&self, claim: &Claim, end: Ending, at: At) -> bool {
         let Ending { at: end, is_calm } = end;
         let timeout = claim.promise_at(at).map_or(self.timeout, |known| known.timeout);
-        let (begins, lasts) = if is_calm { (TO_HEAR, self.slowest * 20) } else { (timeout, timeout) };
+        let (begins, lasts) = if is_calm { (TO_HEAR + self.slowest * 20, Duration::ZERO) } else { (timeout, timeout) };
         let by = |moment: At| end + begins + self.stall * 2 + self.stood(claim.by.process, end, moment);
         end <= at && claim.begun <= by(claim.begun) && at <= by(at) + lasts
     }
