@@ -205,7 +205,7 @@ pub(crate) struct Facts {
     /// When administrators have asked to delete znodes. Some names are used again.
     pub(crate) deleted: BTreeMap<String, Vec<Ending>>,
     /// The sessions that were closed from outside, or by their own process under its threads.
-    pub(crate) closed: BTreeMap<i64, Ending>,
+    pub(crate) closed: BTreeMap<i64, Vec<Ending>>,
     /// When sessions expired.
     pub(crate) expired: Vec<(At, i64)>,
     /// When znodes went, for whatever reason.
@@ -252,7 +252,8 @@ impl Facts {
         // Whoever was told by healthy servers may rely on it.
         let was_told = |to: At| known.is_none_or(|promise| promise.at <= to + self.timeout / SAMPLED);
         let deleted = self.deleted.get(&claim.znode).into_iter().flatten();
-        if deleted.chain(self.closed.get(&claim.session)).any(|end| self.is_unheard(claim, *end, at)) {
+        let closed = self.closed.get(&claim.session).into_iter().flatten();
+        if deleted.chain(closed).any(|end| self.is_unheard(claim, *end, at)) {
             Some(Excuse::Deleted)
         } else if !claim.needs_quorum && self.isolated.iter().any(|(from, to)| within(*from, *to) && was_told(*to)) {
             Some(Excuse::Isolated)
@@ -269,7 +270,9 @@ impl Facts {
         let Ending { at: end, is_calm } = end;
         let timeout = claim.promise_at(at).map_or(self.timeout, |known| known.timeout);
         let (begins, lasts) = if is_calm { (TO_HEAR + self.slowest * 20, Duration::ZERO) } else { (timeout, timeout) };
-        let by = |moment: At| end + begins + self.stall * 2 + self.stood(claim.by.process, end, moment);
+        // It was asked for then. Servers without a leader may carry it out later.
+        let gone = self.gone.get(&claim.znode).map_or(end, |gone| (*gone).clamp(end, end + self.timeout * 3));
+        let by = |moment: At| gone + begins + self.stall * 2 + self.stood(claim.by.process, end, moment);
         end <= at && claim.begun <= by(claim.begun) && at <= by(at) + lasts
     }
 

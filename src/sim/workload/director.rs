@@ -414,7 +414,7 @@ impl<'a> Director<'a> {
                     let at = self.world.now();
                     let is_calm = self.is_calm(number);
                     self.notes.facts(|facts| {
-                        facts.closed.entry(session).or_insert(Ending { at, is_calm });
+                        facts.closed.entry(session).or_default().push(Ending { at, is_calm });
                     });
                     self.servers(|ensemble, now, out| ensemble.expire(session, now, out));
                 }

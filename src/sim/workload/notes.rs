@@ -173,7 +173,7 @@ impl Notes {
         let mut state = self.state();
         let State { history, open, .. } = &mut *state;
         // A lock that another thread is granted just now is over as it returns.
-        history.facts.closed.entry(session).or_insert(Ending { at, is_calm: false });
+        history.facts.closed.entry(session).or_default().push(Ending { at, is_calm: false });
         open.retain(|open| {
             let Some(claim) = history.claims.get_mut(open.claim) else { return false };
             if claim.by.process != process || open.client != client {
