@@ -208,6 +208,8 @@ pub(crate) struct Facts {
     pub(crate) closed: BTreeMap<i64, Vec<Ending>>,
     /// When sessions expired.
     pub(crate) expired: Vec<(At, i64)>,
+    /// When znodes were made.
+    pub(crate) made: BTreeMap<String, At>,
     /// When znodes went, for whatever reason.
     pub(crate) gone: BTreeMap<String, At>,
     /// The transactions by which they went.

@@ -11,6 +11,7 @@ mod leases;
 mod served;
 mod standing;
 mod stays;
+mod tenures;
 mod tokens;
 mod told;
 mod writes;
@@ -53,6 +54,7 @@ impl Verdict {
             tokens::check,
             standing::check,
             stays::check,
+            tenures::check,
             doubts::check,
             bounds::check,
             served::check,

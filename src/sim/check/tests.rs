@@ -321,6 +321,20 @@ fn a_leader_that_is_told_after_the_next_one_is_found() {
 }
 
 #[test]
+fn a_tenure_that_does_not_end_is_found() {
+    let with = |made, gone| {
+        let mut history = history(vec![Claim { token: (1, 2), ..claim(0, 1, 30.0, 31.0, None) }]);
+        history.facts.made.insert("/l/lock-0000000002".into(), s(made));
+        history.facts.gone.insert("/l/lock-0000000002".into(), s(gone));
+        history.facts.made.insert("/l/lock-0000000001".into(), s(1.0));
+        history
+    };
+    finds_nothing(&with(15.0, 40.0));
+    finds_nothing(&with(13.0, 29.0));
+    finds(&with(13.0, 40.0), "a tenure that does not end");
+}
+
+#[test]
 fn a_guarded_write_that_comes_late_is_found() {
     let write =
         |token, zxid| Write { place: 0, by: actor(0), token: (token, 0), znode: String::new(), zxid, at: s(1.0) };

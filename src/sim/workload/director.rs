@@ -97,7 +97,7 @@ impl<'a> Director<'a> {
         self.notes.facts(|facts| {
             for (at, happened) in &happened {
                 match happened {
-                    Happened::Committed(entry) => gone(&entry.txn, (*at, entry.zxid), facts),
+                    Happened::Committed(entry) => changed(&entry.txn, (*at, entry.zxid), facts),
                     Happened::Expired(session) => facts.expired.push((*at, *session)),
                     _ => {}
                 }
@@ -491,12 +491,16 @@ impl<'a> Director<'a> {
     }
 }
 
-/// Notes the znodes that a transaction removes.
-fn gone(txn: &Txn, (at, zxid): (At, i64), facts: &mut Facts) {
+/// Notes the znodes that a transaction makes and removes.
+fn changed(txn: &Txn, (at, zxid): (At, i64), facts: &mut Facts) {
     let paths = match txn {
         Txn::Delete { path } => slice::from_ref(path),
         Txn::CloseSession { paths } => paths,
-        Txn::Multi(txns) => return txns.iter().for_each(|txn| gone(txn, (at, zxid), facts)),
+        Txn::Multi(txns) => return txns.iter().for_each(|txn| changed(txn, (at, zxid), facts)),
+        Txn::Create(create) => {
+            facts.made.insert(create.path.clone(), at);
+            return;
+        }
         _ => return,
     };
     for path in paths {

@@ -1,0 +1,32 @@
+//! A cached lock moves on when others have queued for it, however busy the threads of its process are.
+
+use super::{
+    Verdict,
+    history::{History, Share},
+};
+
+/// How long others may stand in the queue before the lock's last grant, in session timeouts: one hold, and a look whose answer
+/// was lost.
+const LONGEST: u32 = 4;
+
+pub(super) fn check(history: &History, verdict: &mut Verdict) {
+    let facts = &history.facts;
+    // A process's own threads have no znodes while one of them has the lock.
+    for claim in history.claims.iter().filter(|claim| claim.token.1 > 0) {
+        let Some((directory, _)) = claim.znode.rsplit_once('/') else { continue };
+        let since = |rival: &str| {
+            let (parent, name) = rival.rsplit_once('/')?;
+            let is_beside = claim.share == Share::Readers && name.contains("__READ__");
+            let made = facts.made.get(rival).filter(|_| parent == directory && rival != claim.znode && !is_beside)?;
+            let stands = facts.gone.get(rival).is_none_or(|gone| *gone > claim.begun);
+            stands.then_some(*made)
+        };
+        let latest = facts.made.keys().filter_map(|rival| since(rival)).min();
+        let Some(rival) = latest.filter(|made| *made < claim.begun) else { continue };
+        let bound = facts.timeout * LONGEST + facts.stall * 20 + facts.stood(claim.by.process, rival, claim.begun);
+        if claim.begun > rival + bound {
+            let what = format!("[{claim}], while another stood in the queue since {:.6} s", rival.as_secs_f64());
+            verdict.broken("a tenure that does not end", claim.begun, what);
+        }
+    }
+}
