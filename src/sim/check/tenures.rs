@@ -11,7 +11,6 @@ const LONGEST: u32 = 4;
 
 pub(super) fn check(history: &History, verdict: &mut Verdict) {
     let facts = &history.facts;
-    // A process's own threads have no znodes while one of them has the lock.
     for claim in history.claims.iter().filter(|claim| claim.token.1 > 0) {
         let Some((directory, _)) = claim.znode.rsplit_once('/') else { continue };
         let since = |rival: &str| {
@@ -22,7 +21,8 @@ pub(super) fn check(history: &History, verdict: &mut Verdict) {
             stands.then_some(*made)
         };
         let latest = facts.made.keys().filter_map(|rival| since(rival)).min();
-        let Some(rival) = latest.filter(|made| *made < claim.begun) else { continue };
+        let of_tenure = history.claims.iter().filter(|other| other.znode == claim.znode).map(|other| other.begun);
+        let Some(rival) = latest.max(of_tenure.min()).filter(|_| latest.is_some()) else { continue };
         let bound = facts.timeout * LONGEST + facts.stall * 20 + facts.stood(claim.by.process, rival, claim.begun);
         if claim.begun > rival + bound {
             let what = format!("[{claim}], while another stood in the queue since {:.6} s", rival.as_secs_f64());

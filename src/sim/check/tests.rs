@@ -322,16 +322,19 @@ fn a_leader_that_is_told_after_the_next_one_is_found() {
 
 #[test]
 fn a_tenure_that_does_not_end_is_found() {
-    let with = |made, gone| {
-        let mut history = history(vec![Claim { token: (1, 2), ..claim(0, 1, 30.0, 31.0, None) }]);
+    let with = |begun, made, gone| {
+        let grant = |grant, begun| Claim { token: (1, grant), ..claim(0, 1, begun, begun + 1.0, None) };
+        let mut history = history(vec![grant(1, begun), grant(2, 30.0)]);
         history.facts.made.insert("/l/lock-0000000002".into(), s(made));
         history.facts.gone.insert("/l/lock-0000000002".into(), s(gone));
         history.facts.made.insert("/l/lock-0000000001".into(), s(1.0));
         history
     };
-    finds_nothing(&with(15.0, 40.0));
-    finds_nothing(&with(13.0, 29.0));
-    finds(&with(13.0, 40.0), "a tenure that does not end");
+    finds_nothing(&with(2.0, 15.0, 40.0));
+    finds_nothing(&with(2.0, 13.0, 29.0));
+    finds(&with(2.0, 13.0, 40.0), "a tenure that does not end");
+    // It stood behind the other one for long.
+    finds_nothing(&with(20.0, 13.0, 40.0));
 }
 
 #[test]
