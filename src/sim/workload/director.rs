@@ -16,7 +16,7 @@ use crate::{
     sim::{
         check::history::{At, Ending, Facts},
         ensemble::{
-            Ensemble, Output, Throttle, Txn,
+            Ensemble, Output, Throttle, Tree, Txn,
             faults::{Isolated, Tail},
             looks::Happened,
         },
@@ -93,7 +93,10 @@ impl<'a> Director<'a> {
     /// Notes what is promised now, and which znodes have gone.
     pub(super) fn audit(&self) {
         self.notes.sample();
-        let happened = self.world.ensemble(|ensemble, _, _| ensemble.take_journal());
+        let (happened, stands) = self.world.ensemble(|ensemble, _, _| {
+            let of_locks = |tree: &Tree| tree.nodes().map(|(path, _)| path.to_owned()).collect::<BTreeSet<String>>();
+            (ensemble.take_journal(), ensemble.leader().map(|leader| of_locks(ensemble.tree(leader))))
+        });
         self.notes.facts(|facts| {
             for (at, happened) in &happened {
                 match happened {
@@ -101,6 +104,10 @@ impl<'a> Director<'a> {
                     Happened::Expired(session) => facts.expired.push((*at, *session)),
                     _ => {}
                 }
+            }
+            // What a leader took over from the one before is in no journal.
+            if let Some(stands) = stands {
+                facts.made.retain(|path, _| facts.gone.contains_key(path) || stands.contains(path));
             }
         });
     }
