@@ -242,7 +242,7 @@ fn selector(objects: &Objects, terms: &Terms, wait: &Wait<'_>, term: Duration) -
         of_listener.begin(is_certain.then(|| leadership.hold()));
         let _ = leadership.sleep(term);
         let (notes, process) = (of_listener.notes(), &of_listener.user.shared.process);
-        notes.asks(process, &leadership.hold(), || leadership.has_leadership());
+        notes.asks(process, leadership.hold(), || leadership.has_leadership());
         of_listener.end(false);
         of_listener.user.shared.panics.called();
         Ok(())

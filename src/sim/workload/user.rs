@@ -427,9 +427,8 @@ impl User {
             if left.is_zero() {
                 break;
             }
-            match changes.recv_timeout(left.min(often)) {
-                Ok(HoldState::Lost(_)) => break,
-                Ok(_) | Err(_) => {}
+            if let Ok(HoldState::Lost(_)) = changes.recv_timeout(left.min(often)) {
+                break;
             }
         }
         for (claim, _) in claims {
