@@ -98,7 +98,7 @@ impl Claim {
         spans
     }
 
-    /// What its client knew at this moment.
+    /// The promise that its client knew at this moment.
     fn promise_at(&self, at: At) -> Option<Promise> {
         self.promises.iter().rev().find(|promise| promise.at <= at).or(self.promises.first()).copied()
     }
@@ -210,10 +210,8 @@ pub(crate) struct Facts {
     pub(crate) expired: Vec<(At, i64)>,
     /// When znodes were made.
     pub(crate) made: BTreeMap<String, At>,
-    /// When znodes went, for whatever reason.
-    pub(crate) gone: BTreeMap<String, At>,
-    /// The transactions by which they went.
-    pub(crate) gone_by: BTreeMap<String, i64>,
+    /// When znodes went, for whatever reason, and by which transaction.
+    pub(crate) gone: BTreeMap<String, (At, i64)>,
     /// Processes that stood still, or whose machine slept.
     pub(crate) paused: Vec<(usize, At, At)>,
     /// Processes that were killed.
@@ -238,7 +236,7 @@ pub(crate) struct Facts {
     pub(crate) slowest: Duration,
 }
 
-/// For how long a promise may go unseen: it is noted that often.
+/// Promises are noted ten times in a session timeout, so that an eighth of it is enough to see one.
 pub(super) const SAMPLED: u32 = 8;
 
 /// How long a process takes to hear of what becomes of its znode, beside some round trips: a young hold has no watch yet.
@@ -273,7 +271,7 @@ impl Facts {
         let timeout = claim.promise_at(at).map_or(self.timeout, |known| known.timeout);
         let (begins, lasts) = if is_calm { (TO_HEAR + self.slowest * 20, Duration::ZERO) } else { (timeout, timeout) };
         // It was asked for then. Servers without a leader may carry it out later.
-        let gone = self.gone.get(&claim.znode).map_or(end, |gone| (*gone).clamp(end, end + self.timeout * 3));
+        let gone = self.gone.get(&claim.znode).map_or(end, |(gone, _)| (*gone).clamp(end, end + self.timeout * 3));
         let by = |moment: At| gone + begins + self.stall * 2 + self.stood(claim.by.process, end, moment);
         end <= at && claim.begun <= by(claim.begun) && at <= by(at) + lasts
     }

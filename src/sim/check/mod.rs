@@ -72,7 +72,7 @@ impl Verdict {
         self.violations.push(Violation { rule, at, what });
     }
 
-    /// Of a time in which a promise is broken, the moment for which there is the least excuse: one may end meanwhile.
+    /// The moment at which a broken promise has the least excuse: one that it had at first may have ended.
     fn worst(&self, history: &History, claims: &[&Claim], broken: Range<Duration>) -> Duration {
         let is_excused = claims.iter().any(|claim| history.facts.excuse(claim, broken.start).is_some());
         if is_excused { broken.end.saturating_sub(Duration::from_nanos(1)).max(broken.start) } else { broken.start }

@@ -4,7 +4,7 @@ use super::{Verdict, history::History};
 
 pub(super) fn check(history: &History, verdict: &mut Verdict) {
     for claim in &history.claims {
-        let Some(gone) = history.facts.gone.get(&claim.znode).copied() else { continue };
+        let Some((gone, _)) = history.facts.gone.get(&claim.znode).copied() else { continue };
         for (from, to) in claim.spans().into_iter().filter(|(_, to)| gone < *to) {
             let what = || format!("[{claim}], whose znode went at {:.6} s", gone.as_secs_f64());
             let at = verdict.worst(history, &[claim], from.max(gone)..to);

@@ -11,7 +11,7 @@ pub(super) fn check(history: &History, verdict: &mut Verdict) {
     let facts = &history.facts;
     let expired = |session: i64| facts.expired.iter().any(|(_, other)| *other == session);
     for claim in history.claims.iter().filter(|claim| !claim.stays.is_zero()) {
-        let Some(gone) = facts.gone.get(&claim.znode).copied() else { continue };
+        let Some((gone, _)) = facts.gone.get(&claim.znode).copied() else { continue };
         // Whoever ends its session, or deletes the znode, ends it sooner.
         let is_ended = facts.deleted.contains_key(&claim.znode)
             || facts.closed.contains_key(&claim.session)

@@ -17,12 +17,12 @@ pub(super) fn check(history: &History, verdict: &mut Verdict) {
             let (parent, name) = rival.rsplit_once('/')?;
             let is_beside = claim.share == Share::Readers && name.contains("__READ__");
             let made = facts.made.get(rival).filter(|_| parent == directory && rival != claim.znode && !is_beside)?;
-            let stands = facts.gone.get(rival).is_none_or(|gone| *gone > claim.begun);
+            let stands = facts.gone.get(rival).is_none_or(|(gone, _)| *gone > claim.begun);
             stands.then_some(*made)
         };
-        let latest = facts.made.keys().filter_map(|rival| since(rival)).min();
+        let Some(first) = facts.made.keys().filter_map(|rival| since(rival)).min() else { continue };
         let of_tenure = history.claims.iter().filter(|other| other.znode == claim.znode).map(|other| other.begun);
-        let Some(rival) = latest.max(of_tenure.min()).filter(|_| latest.is_some()) else { continue };
+        let rival = of_tenure.min().map_or(first, |begun| begun.max(first));
         let bound = facts.timeout * LONGEST + facts.stall * 20 + facts.stood(claim.by.process, rival, claim.begun);
         if claim.begun > rival + bound {
             let what = format!("[{claim}], while another stood in the queue since {:.6} s", rival.as_secs_f64());

@@ -121,7 +121,7 @@ fn a_token_that_shrinks_is_found() {
 fn a_promise_that_outlives_its_znode_is_found() {
     let with = |ended, gone| {
         let mut history = history(vec![claim(0, 1, 1.0, 5.0, ended)]);
-        history.facts.gone.insert("/l/lock-0000000001".into(), s(gone));
+        history.facts.gone.insert("/l/lock-0000000001".into(), (s(gone), 1));
         history
     };
     finds(&with(None, 4.5), "a promise without a znode");
@@ -146,7 +146,7 @@ fn an_excuse_that_ends_while_a_promise_is_broken_is_none() {
     let mut short = ends(hard(2.5));
     short.claims[0].ended = Some(s(14.0));
     finds_nothing(&short);
-    // Where nothing else is wrong it is heard of at once.
+    // A holder hears of it at once if nothing else is wrong.
     let calm = Ending { is_calm: true, ..hard(2.5) };
     finds(&History { ..ends(calm) }, "two holders");
     let mut heard = ends(Ending { is_calm: true, ..hard(2.9) });
@@ -160,9 +160,9 @@ fn less_than_was_asked_for_is_found() {
     finds_nothing(&valid_for(4.0));
     finds(&valid_for(4.2), "granted in doubt");
     let mut stays = history(vec![Claim { stays: s(2.0), ..claim(0, 1, 1.0, 9.0, Some(1.5)) }]);
-    stays.facts.gone.insert("/l/lock-0000000001".into(), s(3.0));
+    stays.facts.gone.insert("/l/lock-0000000001".into(), (s(3.0), 1));
     finds_nothing(&stays);
-    stays.facts.gone.insert("/l/lock-0000000001".into(), s(2.5));
+    stays.facts.gone.insert("/l/lock-0000000001".into(), (s(2.5), 1));
     finds(&stays, "a znode that does not stay");
     stays.facts.deleted.insert("/l/lock-0000000001".into(), vec![hard(2.4)]);
     finds_nothing(&stays);
@@ -326,7 +326,7 @@ fn a_tenure_that_does_not_end_is_found() {
         let grant = |grant, begun| Claim { token: (1, grant), ..claim(0, 1, begun, begun + 1.0, None) };
         let mut history = history(vec![grant(1, begun), grant(2, 30.0)]);
         history.facts.made.insert("/l/lock-0000000002".into(), s(made));
-        history.facts.gone.insert("/l/lock-0000000002".into(), s(gone));
+        history.facts.gone.insert("/l/lock-0000000002".into(), (s(gone), 1));
         history.facts.made.insert("/l/lock-0000000001".into(), s(1.0));
         history
     };
@@ -345,8 +345,8 @@ fn a_guarded_write_that_comes_late_is_found() {
     let late = History { writes: vec![write(2, 12), write(3, 10)], ..history(Vec::new()) };
     finds(&late, "a guarded write after the next holder's");
     let mut gone = History { writes: vec![write(2, 12)], ..history(Vec::new()) };
-    gone.facts.gone_by.insert(String::new(), 12);
+    gone.facts.gone.insert(String::new(), (s(0.5), 12));
     finds_nothing(&gone);
-    gone.facts.gone_by.insert(String::new(), 11);
+    gone.facts.gone.insert(String::new(), (s(0.5), 11));
     finds(&gone, "a guarded write without a znode");
 }

@@ -41,7 +41,7 @@ fn check_lapses(history: &History, claim: &Claim, verdict: &mut Verdict) {
     let spans = claim.spans();
     let begins = spans.iter().skip(1).map(|(from, _)| *from).chain([claim.ended.unwrap_or(history.end)]);
     for ((_, to), next) in spans.iter().zip(begins) {
-        // What was noted after the lapse may say that it came later.
+        // A promise that was noted after the lapse may say that it came later.
         let known = claim.promises.iter().filter(|promise| promise.at < next).map(|promise| promise.until);
         let lapsed = known.fold(*to, Duration::max);
         let by = lapsed + SOON;

@@ -8,7 +8,8 @@ use super::{
 
 pub(super) fn check(history: &History, verdict: &mut Verdict) {
     for write in &history.writes {
-        if let Some(gone) = history.facts.gone_by.get(&write.znode).filter(|gone| write.zxid > **gone) {
+        let gone = history.facts.gone.get(&write.znode);
+        if let Some((_, gone)) = gone.filter(|(_, gone)| write.zxid > *gone) {
             let what = format!("{write:?}, whose znode went by {gone:#x}");
             verdict.broken("a guarded write without a znode", write.at, what);
         }

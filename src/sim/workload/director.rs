@@ -62,8 +62,7 @@ impl<'a> Director<'a> {
 
     /// Works the plan's faults off, and looks at what is promised in between.
     pub(super) fn run(&mut self) {
-        let begin = self.world.now();
-        self.begun = begin;
+        let begin = self.begun;
         for (number, planned) in self.plan.faults.iter().enumerate() {
             self.until(begin + planned.at);
             self.begin(number, &planned.fault);
@@ -105,7 +104,7 @@ impl<'a> Director<'a> {
                     _ => {}
                 }
             }
-            // What a leader took over from the one before is in no journal.
+            // No journal has the deletes that a leader took over from the one before.
             if let Some(stands) = stands {
                 facts.made.retain(|path, _| facts.gone.contains_key(path) || stands.contains(path));
             }
@@ -511,7 +510,6 @@ fn changed(txn: &Txn, (at, zxid): (At, i64), facts: &mut Facts) {
         _ => return,
     };
     for path in paths {
-        facts.gone.insert(path.clone(), at);
-        facts.gone_by.insert(path.clone(), zxid);
+        facts.gone.insert(path.clone(), (at, zxid));
     }
 }

@@ -63,7 +63,7 @@ impl Draw {
         let faults = self.faults(servers, &places, processes.len(), lasts);
         let stall = if self.one_in(4) { Duration::from_millis(self.of(&[20, 1_000, 6_000])) } else { Duration::ZERO };
         let is_lowered = faults.iter().any(|planned| matches!(planned.fault, Fault::Lower { .. }));
-        // What is promised bears an expiry of a fifth of the timeout, and two sessions of each process may end at one tick.
+        // The promises bear an expiry of a fifth of the timeout, and two sessions of each process may end at one tick.
         let expiry = if is_lowered { shortest / 120 } else { shortest / 40 };
         let expiry = self.of(&[Duration::from_micros(200), Duration::from_micros(200), expiry]);
         let timeout = self.timeout;

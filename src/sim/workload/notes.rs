@@ -84,7 +84,7 @@ impl Notes {
 
     /// When a znode went, if it did.
     pub(crate) fn went(&self, path: &str) -> Option<At> {
-        self.state().history.facts.gone.get(path).copied()
+        self.state().history.facts.gone.get(path).map(|(at, _)| *at)
     }
 
     /// The sessions that held locks and have expired though no fault was left. Those of attempts to connect that were given up on

@@ -23,7 +23,7 @@ pub(crate) struct Objects {
     /// Counts the clients of the process.
     pub(crate) number: u64,
     pub(crate) locks: Vec<Object>,
-    /// Of the same paths, none of them cached.
+    /// Locks of the same paths, none of them cached.
     pub(crate) plain: Vec<Object>,
 }
 
