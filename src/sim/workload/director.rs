@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     notes::Notes,
-    plan::{Direction, Fault, Kind, Link, Loss, Plan, Target},
+    plan::{Direction, Fault, Kind, LOWERED, Link, Loss, Plan, Target},
 };
 use crate::{
     Acl,
@@ -281,7 +281,7 @@ impl<'a> Director<'a> {
             Fault::Lower { lasts } => {
                 // A session that is made meanwhile keeps this timeout, and locks work up to a round trip of 0.3 of it.
                 let slowest = self.plan.processes.iter().map(|process| process.latency).max().unwrap_or_default();
-                let most = (self.plan.timeout / 3).max(slowest * 10).min(self.plan.timeout);
+                let most = (self.plan.timeout / LOWERED).max(slowest * 10).min(self.plan.timeout);
                 self.servers(|ensemble, _, _| ensemble.grant_at_most(most));
                 self.world.network().cut(Links::all(), Cut::Reset);
                 let (from, to) = self.lasts(number, fault, *lasts);

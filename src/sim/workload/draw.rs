@@ -5,8 +5,8 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use super::plan::{
-    Act, Direction, Fault, Kind, Link, Loss, Place, Plan, Planned, ProcessPlan, Retries, Strategy, Target, Way, What,
-    With,
+    Act, Direction, Fault, Kind, LOWERED, Link, Loss, Place, Plan, Planned, ProcessPlan, Retries, Strategy, Target,
+    Way, What, With,
 };
 use crate::proto::op;
 
@@ -53,20 +53,20 @@ impl Draw {
         let max_frame = self.one_in(if self.has_long_names { 2 } else { 12 }).then_some(2048);
         let places = self.places();
         let processes: Vec<ProcessPlan> = (0..self.rng.usize(2..5)).map(|_| self.process(&places)).collect();
-        // What is promised holds for two ticks and more; then a fortieth of the timeout is left for what comes late.
-        let shortest = processes.iter().map(|process| process.timeout).min().unwrap_or(self.timeout);
-        let tick = shortest / self.of(&[2, 2, 4, 8]);
-        let late = (self.of(&[0, 0, 5, 50]), shortest / 40);
+        let (ticks, is_late) = (self.of(&[2, 2, 4, 8]), self.of(&[0, 0, 5, 50]));
         let disk = self.of(&[1, 1, 5, 20]);
         let sync_limit = self.of(&[2, 5]);
         let lasts = self.timeout * self.rng.u32(6..25);
         let faults = self.faults(servers, &places, processes.len(), lasts);
         let stall = if self.one_in(4) { Duration::from_millis(self.of(&[20, 1_000, 6_000])) } else { Duration::ZERO };
-        let is_lowered = faults.iter().any(|planned| matches!(planned.fault, Fault::Lower { .. }));
-        // The promises bear an expiry of a fifth of the timeout, and two sessions of each process may end at one tick.
-        let expiry = if is_lowered { shortest / 120 } else { shortest / 40 };
-        let expiry = self.of(&[Duration::from_micros(200), Duration::from_micros(200), expiry]);
+        // What is promised holds for two ticks and more; then a fortieth of the timeout is left for what comes late. The
+        // promises bear an expiry of a fifth of the timeout, and two sessions of each process may end at one tick.
         let timeout = self.timeout;
+        let is_lowered = faults.iter().any(|planned| matches!(planned.fault, Fault::Lower { .. }));
+        let granted = if is_lowered { timeout / LOWERED } else { timeout };
+        let shortest = processes.iter().map(|process| process.timeout).fold(granted, Duration::min);
+        let (tick, late) = (shortest / ticks, (is_late, shortest / 40));
+        let expiry = self.of(&[Duration::from_micros(200), Duration::from_micros(200), shortest / 40]);
         let disk = Duration::from_millis(disk);
         Plan {
             seed,
@@ -128,7 +128,10 @@ impl Draw {
     fn process(&mut self, places: &[Place]) -> ProcessPlan {
         let timeout = if self.one_in(3) { self.timeout / 2 } else { self.timeout };
         let slow = self.one_in(6);
-        let most_threads = if self.has_long_names { 9 } else { 4 };
+        // Its threads pass one lock on among themselves, so that others wait for the end of a tenure.
+        let is_busy = self.one_in(8);
+        let threads = self.rng.usize(if is_busy { 3..6 } else { 1..if self.has_long_names { 9 } else { 4 } });
+        let places = if is_busy { &places[..1] } else { places };
         // A round trip of 0.3 of the timeout is what locks work with.
         let latency =
             if slow { timeout * self.rng.u32(1..12) / 100 } else { Duration::from_micros(self.rng.u64(50..5_000)) };
@@ -139,7 +142,7 @@ impl Draw {
             gives_up_at: self.of(&[100, 100, 100, 100, 50, 10]),
             retries: self.of(&[Retries::Once, Retries::Thrice, Retries::Backoff, Retries::Forever]),
             needs_quorum: self.one_in(3),
-            is_cached: self.one_in(3),
+            is_cached: is_busy || self.one_in(3),
             rate: if self.one_in(2) { 0 } else { self.rng.i64(-5_000..5_000) },
             latency,
             strategy: self.of(&[
@@ -152,16 +155,16 @@ impl Draw {
             // A watch on what may not be read any more is used up without a word.
             looks_again: self.takes_permits,
             panics: self.one_in(6).then(|| self.rng.u64(10..60)),
-            threads: (0..self.rng.usize(1..most_threads)).map(|_| self.thread(places)).collect(),
+            threads: (0..threads).map(|_| self.thread(places, is_busy)).collect(),
         }
     }
 
-    fn thread(&mut self, places: &[Place]) -> Vec<Act> {
-        (0..self.rng.usize(1..5)).map(|_| self.act(places)).collect()
+    fn thread(&mut self, places: &[Place], is_busy: bool) -> Vec<Act> {
+        (0..self.rng.usize(1..5)).map(|_| self.act(places, is_busy)).collect()
     }
 
-    fn act(&mut self, places: &[Place]) -> Act {
-        let rest = if self.one_in(3) { Duration::ZERO } else { self.millis(1..800) };
+    fn act(&mut self, places: &[Place], is_busy: bool) -> Act {
+        let rest = if is_busy || self.one_in(3) { Duration::ZERO } else { self.millis(1..800) };
         Act { rest, what: self.what(places) }
     }
 

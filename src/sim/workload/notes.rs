@@ -145,7 +145,11 @@ impl Notes {
         let session = hold.node().session();
         let before = session.valid_until();
         let (is_valid, until) = (is_valid(), hold.valid_until());
-        let promised = before.max(session.valid_until()).unwrap_or(began);
+        if session.valid_until() != before {
+            // A thread that stands still in between may have been told of a proof that came and went meanwhile.
+            return;
+        }
+        let promised = before.unwrap_or(began);
         let promised = hold.node().ends_at().map_or(promised, |most| most.min(promised));
         let is_over = began >= promised;
         if until > promised || is_valid && is_over {

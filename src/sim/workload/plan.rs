@@ -293,11 +293,14 @@ pub(crate) enum Fault {
         process: usize,
         is_silent: bool,
     },
-    /// The servers grant a shorter timeout from now on, after a restart.
+    /// The servers grant a shorter timeout from now on, after a restart: the plan's by [`LOWERED`].
     Lower {
         lasts: Duration,
     },
 }
+
+/// Two ticks of the plan's servers fit in what is left of its timeout.
+pub(crate) const LOWERED: u32 = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
