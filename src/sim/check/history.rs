@@ -206,6 +206,8 @@ pub(crate) struct Facts {
     pub(crate) deleted: BTreeMap<String, Vec<Ending>>,
     /// The sessions that were closed from outside, or by their own process under its threads.
     pub(crate) closed: BTreeMap<i64, Vec<Ending>>,
+    /// When sessions ended, in whatever way.
+    pub(crate) ended: BTreeMap<i64, At>,
     /// When sessions expired.
     pub(crate) expired: Vec<(At, i64)>,
     /// When znodes were made.

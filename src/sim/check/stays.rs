@@ -9,14 +9,11 @@ const STEPS: Duration = Duration::from_millis(50);
 
 pub(super) fn check(history: &History, verdict: &mut Verdict) {
     let facts = &history.facts;
-    let expired = |session: i64| facts.expired.iter().any(|(_, other)| *other == session);
     for claim in history.claims.iter().filter(|claim| !claim.stays.is_zero()) {
         let Some((gone, _)) = facts.gone.get(&claim.znode).copied() else { continue };
-        // Whoever ends its session, or deletes the znode, ends it sooner.
-        let is_ended = facts.deleted.contains_key(&claim.znode)
-            || facts.closed.contains_key(&claim.session)
-            || facts.dead.contains_key(&claim.by.process)
-            || expired(claim.session);
+        // An administrator's delete ends it sooner, and so does the end of its session.
+        let is_ended =
+            facts.deleted.contains_key(&claim.znode) || facts.ended.get(&claim.session).is_some_and(|at| *at <= gone);
         let before = facts.stall * 2 + facts.stood(claim.by.process, Duration::ZERO, gone) + STEPS;
         // Clocks differ by one in a hundred.
         let until = (claim.begun + claim.stays * 98 / 100).saturating_sub(before);

@@ -99,7 +99,12 @@ impl<'a> Director<'a> {
         self.notes.facts(|facts| {
             for (at, happened) in &happened {
                 match happened {
-                    Happened::Committed(entry) => changed(&entry.txn, (*at, entry.zxid), facts),
+                    Happened::Committed(entry) => {
+                        if let Txn::CloseSession { .. } = entry.txn {
+                            facts.ended.insert(entry.session, *at);
+                        }
+                        changed(&entry.txn, (*at, entry.zxid), facts);
+                    }
                     Happened::Expired(session) => facts.expired.push((*at, *session)),
                     _ => {}
                 }

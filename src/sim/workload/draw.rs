@@ -164,8 +164,10 @@ impl Draw {
     }
 
     fn act(&mut self, places: &[Place], is_busy: bool) -> Act {
-        let rest = if is_busy || self.one_in(3) { Duration::ZERO } else { self.millis(1..800) };
-        Act { rest, what: self.what(places) }
+        let what = self.what(places);
+        // Nobody makes clients without a rest: those that are closed as they connect leave the servers a session each.
+        let rests = matches!(what, What::Renew) || !(is_busy || self.one_in(3));
+        Act { rest: if rests { self.millis(1..800) } else { Duration::ZERO }, what }
     }
 
     fn what(&mut self, places: &[Place]) -> What {
