@@ -166,7 +166,7 @@ impl Cleanup {
         // A late reply must find no other job under its number.
         let empty = Jobs { last_id: jobs.last_id, ..Jobs::default() };
         let forgotten = mem::replace(&mut *jobs, empty);
-        drop_unlocked(jobs, forgotten);
+        drop_unlocked(jobs, [forgotten]);
     }
 
     /// When the next pause is over.

@@ -289,7 +289,7 @@ impl Core {
         if link.life == CuratorFrameworkState::Started {
             return self.events.send(task);
         }
-        drop_unlocked(link, task);
+        drop_unlocked(link, [task]);
     }
 
     /// Logs an error that no call returns, and tells the listeners for such errors.

@@ -200,7 +200,7 @@ fn look(timers: &mut [Option<DeathTimer>; 2]) -> Option<Duration> {
     let sleeps = if mem::take(&mut fences.has_changed) { Some(LINGER) } else { pace.map(|pace| fences.pace(pace)) };
     fences.sleeps = sleeps.unwrap_or(Duration::MAX);
     let waiting = mem::take(&mut fences.waiting);
-    drop_unlocked(fences, (gone, armed));
+    drop_unlocked(fences, [(gone, armed)]);
     for waiting in waiting {
         let answer = match &result {
             Ok(()) => Ok(()),

@@ -429,7 +429,8 @@ impl ValueZnode {
             state.life = life;
         }
         let (watch, on_connection) = (state.watch.take(), state.on_connection.take());
-        drop_unlocked(state, (watch, on_connection));
+        drop_unlocked(state, watch);
+        drop_unlocked((), on_connection);
     }
 }
 

@@ -92,7 +92,7 @@ impl HeldZnode {
         if matches!(inner.watch, WatchState::Requested) {
             inner.watch = WatchState::Present(watch);
         } else {
-            drop_unlocked(inner, watch);
+            drop_unlocked(inner, [watch]);
         }
     }
 
@@ -248,6 +248,6 @@ impl HeldZnode {
         let mut inner = self.inner.lock();
         inner.is_watched = false;
         let watch = mem::replace(&mut inner.watch, WatchState::Absent);
-        drop_unlocked(inner, watch);
+        drop_unlocked(inner, [watch]);
     }
 }

@@ -235,7 +235,8 @@ impl HeldNode {
         let subscribers = if inner.subscribers.is_empty() { Vec::new() } else { self.tell_in(&mut inner, self.since) };
         let (is_attended, give_back) = (mem::take(&mut inner.is_attended), inner.give_back.take());
         let is_fenced = mem::take(&mut inner.is_fenced);
-        drop_unlocked(inner, (subscribers, give_back));
+        drop_unlocked(inner, subscribers);
+        drop_unlocked((), give_back);
         if is_fenced {
             fence::disarm_all(ptr::from_ref(self).addr());
         }
