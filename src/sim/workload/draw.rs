@@ -31,7 +31,8 @@ impl Plan {
     /// Draws a plan.
     pub(crate) fn of(seed: u64) -> Plan {
         let rng = Rng::with_seed(seed ^ 0x9e37_79b9_7f4a_7c15);
-        let mut draw = Draw { rng, timeout: Duration::ZERO, takes_permits: false, has_long_names: false };
+        let mut draw =
+            Draw { rng, timeout: Duration::ZERO, takes_permits: false, is_unseen: false, has_long_names: false };
         draw.plan(seed)
     }
 }
@@ -40,6 +41,9 @@ struct Draw {
     rng: Rng,
     timeout: Duration,
     takes_permits: bool,
+    /// Threads of one process pass a cached lock on among themselves, and only permits are taken away: others come now and
+    /// then, and no watch tells of them.
+    is_unseen: bool,
     has_long_names: bool,
 }
 
@@ -47,12 +51,14 @@ impl Draw {
     fn plan(&mut self, seed: u64) -> Plan {
         let servers = self.of(&[1, 1, 3, 3, 3, 5]);
         self.timeout = Duration::from_millis(self.rng.u64(2_000..8_000));
-        self.takes_permits = self.one_in(6);
+        self.is_unseen = self.one_in(12);
+        self.takes_permits = self.is_unseen || self.one_in(6);
         self.has_long_names = self.one_in(4);
         // A frame holds the long paths of a transaction, and not the watches of all threads.
         let max_frame = self.one_in(if self.has_long_names { 2 } else { 12 }).then_some(2048);
         let places = self.places();
-        let processes: Vec<ProcessPlan> = (0..self.rng.usize(2..5)).map(|_| self.process(&places)).collect();
+        let processes: Vec<ProcessPlan> =
+            (0..self.rng.usize(2..5)).map(|number| self.process(number, &places)).collect();
         let (ticks, is_late) = (self.of(&[2, 2, 4, 8]), self.of(&[0, 0, 5, 50]));
         let disk = self.of(&[1, 1, 5, 20]);
         let sync_limit = self.of(&[2, 5]);
@@ -119,17 +125,18 @@ impl Draw {
             Kind::Selector,
             Kind::WriteLock,
         ];
+        let cached = [Kind::Mutex, Kind::ReadWrite, Kind::SemaphoreMutex];
+        let kinds = if self.is_unseen { &cached[..] } else { &kinds[..] };
         let count = self.rng.usize(1..4);
         let name = if self.has_long_names { "a-name-that-is-long-".repeat(20) } else { String::new() };
         let place = |(index, kind): (usize, Kind)| Place { kind, path: format!("/sim/{name}l{index}") };
-        (0..count).map(|_| self.of(&kinds)).collect::<Vec<_>>().into_iter().enumerate().map(place).collect()
+        (0..count).map(|_| self.of(kinds)).collect::<Vec<_>>().into_iter().enumerate().map(place).collect()
     }
 
-    fn process(&mut self, places: &[Place]) -> ProcessPlan {
+    fn process(&mut self, number: usize, places: &[Place]) -> ProcessPlan {
         let timeout = if self.one_in(3) { self.timeout / 2 } else { self.timeout };
         let slow = self.one_in(6);
-        // Its threads pass one lock on among themselves, so that others wait for the end of a tenure.
-        let is_busy = self.one_in(8);
+        let is_busy = self.is_unseen && number == 0;
         let threads = self.rng.usize(if is_busy { 3..6 } else { 1..if self.has_long_names { 9 } else { 4 } });
         let places = if is_busy { &places[..1] } else { places };
         // A round trip of 0.3 of the timeout is what locks work with.
@@ -143,6 +150,7 @@ impl Draw {
             retries: self.of(&[Retries::Once, Retries::Thrice, Retries::Backoff, Retries::Forever]),
             needs_quorum: self.one_in(3),
             is_cached: is_busy || self.one_in(3),
+            has_plain_as_well: !is_busy,
             rate: if self.one_in(2) { 0 } else { self.rng.i64(-5_000..5_000) },
             latency,
             strategy: self.of(&[
@@ -166,8 +174,13 @@ impl Draw {
     fn act(&mut self, places: &[Place], is_busy: bool) -> Act {
         let what = self.what(places);
         // Nobody makes clients without a rest: those that are closed as they connect leave the servers a session each.
-        let rests = matches!(what, What::Renew) || !(is_busy || self.one_in(3));
-        Act { rest: if rests { self.millis(1..800) } else { Duration::ZERO }, what }
+        let rests = matches!(what, What::Renew) || !is_busy && (self.is_unseen || !self.one_in(3));
+        let rest = match rests {
+            true if self.is_unseen => self.part(50..250),
+            true => self.millis(1..800),
+            false => Duration::ZERO,
+        };
+        Act { rest, what }
     }
 
     fn what(&mut self, places: &[Place]) -> What {
@@ -223,7 +236,8 @@ impl Draw {
 
     fn faults(&mut self, servers: usize, places: &[Place], processes: usize, lasts: Duration) -> Vec<Planned> {
         // Some runs are calm, so that waits and hand-overs are seen, too.
-        let between = self.of(&[800, 1_500, 3_000, 10_000]);
+        let seldom = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX) * 4;
+        let between = if self.is_unseen { seldom } else { self.of(&[800, 1_500, 3_000, 10_000]) };
         let (mut faults, mut at) = (Vec::new(), Duration::ZERO);
         loop {
             // One that comes while the one before is being dealt with meets what no fault meets alone.
@@ -258,7 +272,8 @@ impl Draw {
     fn fault(&mut self, servers: usize, places: &[Place], processes: usize) -> Fault {
         let (process, place) = (self.rng.usize(0..processes), self.rng.usize(0..places.len()));
         let (link, lasts) = (self.link(servers, processes), self.lasts());
-        match self.rng.u32(0..74) {
+        let fault = if self.is_unseen { 57 } else { self.rng.u32(0..74) };
+        match fault {
             0..8 => Fault::Cut { link, is_reset: self.rng.bool() },
             8..14 => {
                 let way = self.of(&[Direction::Both, Direction::Both, Direction::ToServer, Direction::ToClient]);

@@ -86,6 +86,8 @@ pub(crate) struct ProcessPlan {
     pub(crate) needs_quorum: bool,
     /// Its locks are cached where that can be.
     pub(crate) is_cached: bool,
+    /// Some of its calls use plain objects of the same paths.
+    pub(crate) has_plain_as_well: bool,
     /// How much too fast its clock runs, in millionths.
     pub(crate) rate: i64,
     /// One way to each server.

@@ -260,7 +260,8 @@ impl User {
     fn lock(&self, (place, is_reader): (usize, bool), way: Way, time: Duration, with: With) -> bool {
         let objects = self.shared.objects();
         // A plain one beside a cached one of the same client.
-        let locks = if self.any(4) == 0 { &objects.plain } else { &objects.locks };
+        let is_plain = self.shared.own().has_plain_as_well && self.any(4) == 0;
+        let locks = if is_plain { &objects.plain } else { &objects.locks };
         let Some(lock) = locks[place].lock(is_reader) else { return true };
         let grant = self.grant(&objects, (place, is_reader), way);
         match with {
