@@ -59,19 +59,19 @@ impl Draw {
         let places = self.places();
         let processes: Vec<ProcessPlan> =
             (0..self.rng.usize(2..5)).map(|number| self.process(number, &places)).collect();
-        let (ticks, is_late) = (self.of(&[2, 2, 4, 8]), self.of(&[0, 0, 5, 50]));
+        let (ticks, thousandths) = (self.of(&[2, 2, 4, 8]), self.of(&[0, 0, 5, 50]));
         let disk = self.of(&[1, 1, 5, 20]);
         let sync_limit = self.of(&[2, 5]);
         let lasts = self.timeout * self.rng.u32(6..25);
         let faults = self.faults(servers, &places, processes.len(), lasts);
         let stall = if self.one_in(4) { Duration::from_millis(self.of(&[20, 1_000, 6_000])) } else { Duration::ZERO };
-        // What is promised holds for two ticks and more; then a fortieth of the timeout is left for what comes late. The
-        // promises bear an expiry of a fifth of the timeout, and two sessions of each process may end at one tick.
+        // Promises hold from a timeout of two ticks on, and leave a fortieth of it for late messages. They bear an expiry of a
+        // fifth of it, and two sessions of each process may end at one tick.
         let timeout = self.timeout;
         let is_lowered = faults.iter().any(|planned| matches!(planned.fault, Fault::Lower { .. }));
         let granted = if is_lowered { timeout / LOWERED } else { timeout };
         let shortest = processes.iter().map(|process| process.timeout).fold(granted, Duration::min);
-        let (tick, late) = (shortest / ticks, (is_late, shortest / 40));
+        let (tick, late) = (shortest / ticks, (thousandths, shortest / 40));
         let expiry = self.of(&[Duration::from_micros(200), Duration::from_micros(200), shortest / 40]);
         let disk = Duration::from_millis(disk);
         Plan {
@@ -272,8 +272,9 @@ impl Draw {
     fn fault(&mut self, servers: usize, places: &[Place], processes: usize) -> Fault {
         let (process, place) = (self.rng.usize(0..processes), self.rng.usize(0..places.len()));
         let (link, lasts) = (self.link(servers, processes), self.lasts());
-        let fault = if self.is_unseen { 57 } else { self.rng.u32(0..74) };
-        match fault {
+        // The number of the permits.
+        let number = if self.is_unseen { 57 } else { self.rng.u32(0..74) };
+        match number {
             0..8 => Fault::Cut { link, is_reset: self.rng.bool() },
             8..14 => {
                 let way = self.of(&[Direction::Both, Direction::Both, Direction::ToServer, Direction::ToClient]);
