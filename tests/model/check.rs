@@ -87,9 +87,11 @@ impl World {
     pub fn returned(&mut self, rules: &Rules, t: usize, lock: usize) -> Result<(), String> {
         self.check(rules, Some((t, lock)))?;
         let Some(hold) = self.threads[t].holds.iter().find(|hold| hold.lock == lock) else { return Ok(()) };
+        if rules.omitted.is_none() && hold.is_lost {
+            return Err(format!("{} returns with a lock whose end it was told of", letter_of(t)));
+        }
         // That may be where nobody could make sure for a whole session timeout.
         if rules.omitted.is_none()
-            && !hold.is_lost
             && !self.is_certain(t, hold)
             && self.clients[self.threads[t].client].clock == hold.since
         {

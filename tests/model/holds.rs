@@ -34,7 +34,11 @@ impl World {
         }
         let (session, seen_over) = (thread.session, contender.seen_over);
         let (token, since) = (writer.unwrap_or(czxid), client.clock);
-        let (is_lost, is_returned) = (false, false);
+        let is_lost = thread.mailbox.iter().any(|(watch, event)| {
+            let is_end = matches!(event, WatchEvent::Node { event: EventType::NodeDeleted, .. });
+            is_end && matches!(watch, WatchId::Own(_)) && contender.wants(*watch)
+        });
+        let is_returned = false;
         thread.holds.push(Hold { lock: number, nodes, session, token, seen_over, is_lost, is_returned, since });
         // The head of the other queue is for whoever waits next.
         let place = thread.holds.iter().position(|hold| Some(hold.lock) == lock.bar);
@@ -43,14 +47,6 @@ impl World {
             let leftovers = place.nodes.into_iter().map(Leftover::Node).collect();
             clean_up(client, place.session, &rules.locks[place.lock], leftovers);
         }
-    }
-
-    /// Whether an event of the own znode's end waits in the mailbox.
-    pub fn was_deleted(&self, t: usize) -> bool {
-        self.threads[t].mailbox.iter().any(|(watch, event)| {
-            let is_end = matches!(event, WatchEvent::Node { event: EventType::NodeDeleted, .. } | WatchEvent::Ended);
-            matches!(watch, WatchId::Own(_)) && is_end
-        })
     }
 
     pub fn release(&mut self, rules: &Rules, t: usize, place: usize, notes: &mut Notes) {

@@ -27,8 +27,6 @@ pub fn input(input: &Input<Error>) -> String {
         Input::DirectoryMade(Ok(())) => "directory made".to_owned(),
         Input::DirectoryMade(Err(failed)) | Input::Failed(failed) => failure(failed),
         Input::Event(watch, event) => format!("{} {}", of(*watch), what(event)),
-        Input::Held { is_deleted: true } => "held, and deleted before".to_owned(),
-        Input::Held { is_deleted: false } => "held".to_owned(),
         other => format!("{other:?}").to_lowercase(),
     }
 }

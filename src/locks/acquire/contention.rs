@@ -12,7 +12,7 @@ use crate::{
         paths::{ServerPath, name_of},
         sync::Mutex,
     },
-    error::{Error, Result},
+    error::{Error, LostReason, Result},
     framework::{
         client::{call::Call, core::CuratorFramework},
         held::{
@@ -33,7 +33,7 @@ use crate::{
     proto::{
         request::Request,
         response::Response,
-        types::{CreateMode, ErrorCode, EventType},
+        types::{CreateMode, ErrorCode},
     },
     session::{
         api::{Session, WatchEvent, Watcher},
@@ -143,7 +143,9 @@ impl Contention {
             answers.iter_mut().for_each(|answer| unpack(acquire.lock, answer));
             self.answered(acquire.lock, answers);
         }
-        let view = view_of(self.session.as_ref(), acquire.wait.is_over());
+        // What its own listener gives back may stand for as long as `hold_at_least` says: asking would not end sooner.
+        let is_deleted = self.held.iter().any(|held| held.lost().is_some_and(|lost| lost != LostReason::Revoked));
+        let view = view_of(self.session.as_ref(), acquire.wait.is_over(), is_deleted);
         let contender = &mut self.contender;
         let surroundings = ProcessEnvironment { acquire, session: self.session.as_ref() };
         let next = contender.step(&acquire.spec, &surroundings, &view, input);
@@ -228,7 +230,7 @@ impl Contention {
 
     /// The own znodes become holds, and the watch on them the holder's. `since` is when the acquire began, `queued` the contender
     /// that was in front in a semaphore's queue.
-    pub(super) fn hold(&mut self, acquire: &Acquire<'_>, since: Instant, queued: Option<&WaitedFor>) -> Input<Error> {
+    pub(super) fn hold(&mut self, acquire: &Acquire<'_>, since: Instant, queued: Option<&WaitedFor>) {
         let Acquire { lock, spec, .. } = acquire;
         let waited_for = self.waited_for(lock, since, queued).map(Arc::new);
         let own = self.watches.iter().position(|(id, _)| matches!(id, WatchId::Own(_)));
@@ -246,11 +248,12 @@ impl Contention {
             self.held.push(registry.add_znode(znode, session.clone(), over, watch.take(), revocable));
         }
         self.remember(lock, spec);
-        let is_deleted = self.held.last().filter(|_| is_watched).is_some_and(|held| self.hand_over(held));
+        if let Some(held) = self.held.last().filter(|_| is_watched) {
+            self.hand_over(held);
+        }
         for (held, owners) in self.held.iter().zip(acquire.owners.iter().cycle()) {
             owners.entered(lock, held.clone());
         }
-        Input::Held { is_deleted }
     }
 
     /// The contender that was in front last. Of one in a semaphore's queue the data are known, and of a lease only the name.
@@ -261,25 +264,18 @@ impl Contention {
         Some(WaitedFor { path, session, data, time: clock::since(since) })
     }
 
-    /// Makes the hold receive the events of its own znode from here on. Returns whether one from before, which is still in
-    /// the mailbox, says that the znode is gone.
-    fn hand_over(&self, held: &Arc<HeldNode>) -> bool {
-        let (Some(target), Some((_, mailbox))) = (&self.target, &self.mailbox) else { return false };
+    /// Makes the hold receive the events of its own znode from here on, and those that are still in the mailbox.
+    fn hand_over(&self, held: &HeldNode) {
+        let (Some(target), Some((_, mailbox))) = (&self.target, &self.mailbox) else { return };
         let waiter = std::mem::replace(&mut *target.lock(), OwnWatchTarget::Holder(Arc::downgrade(held.znode())));
         drop(waiter);
-        let mut is_deleted = false;
         for (input, _) in mailbox.try_iter() {
-            match input {
-                Input::Event(id, _) if !matches!(id, WatchId::Own(_)) || !self.contender.wants(id) => {}
-                Input::Event(_, WatchEvent::Node { event: EventType::NodeDeleted, .. } | WatchEvent::Ended) => {
-                    is_deleted = true;
-                }
-                // A change of the data has used the watch up.
-                Input::Event(_, event) => held.znode().watched(&event),
-                _ => {}
+            if let Input::Event(id @ WatchId::Own(_), event) = input
+                && self.contender.wants(id)
+            {
+                held.znode().watched(&event);
             }
         }
-        is_deleted
     }
 
     /// Notes the grant for the contenders that come later.
@@ -290,12 +286,6 @@ impl Contention {
         if self.contender.has_waited && spec.driver.successor_follows_holder() {
             lock.client().core.grants.add(&lock.child(&node.name));
         }
-    }
-
-    /// A doze is over. By now the watch on the own znode reports to the hold.
-    pub(super) fn dozed(&self) -> Input<Error> {
-        let is_lost = self.held.iter().any(|held| held.lost().is_some());
-        if is_lost { Input::Held { is_deleted: true } } else { Input::Woken }
     }
 
     /// Takes the holds out, once the lock is granted.
@@ -400,14 +390,14 @@ impl Environment<Error> for ProcessEnvironment<'_> {
 }
 
 /// A contender's view of its session. The clock comes last: the values that it is compared with can only be older.
-fn view_of(session: Option<&Arc<dyn Session>>, is_time_up: bool) -> View {
+fn view_of(session: Option<&Arc<dyn Session>>, is_time_up: bool, is_deleted: bool) -> View {
     let (session, connection, valid_until, timeout, is_ended) = match session {
         None => (0, 0, None, Duration::ZERO, false),
         Some(session) => {
             (session.id(), session.connection(), session.valid_until(), session.timeout(), session.is_ended())
         }
     };
-    View { is_time_up, session, connection, valid_until, timeout, is_ended, now: clock::now() }
+    View { is_time_up, session, connection, valid_until, timeout, is_ended, is_deleted, now: clock::now() }
 }
 
 /// Makes a contender's failure of an error. Where the call has ended, `over` stands for another attempt.

@@ -433,15 +433,15 @@ impl<'a> Run<'a> {
     fn doze(&mut self) -> Input<Error> {
         let bound = self.acquire.wait.waits_until().unwrap_or(self.io);
         pause(self.client().session_timeout(), bound);
-        bound.is_over().map_or_else(|| self.contention.dozed(), |end| self.stopped(end))
+        bound.is_over().map_or(Input::Woken, |end| self.stopped(end))
     }
 
     fn hold(&mut self) -> Input<Error> {
         let queue_head = self.queue_head.take();
         let queued = queue_head.as_ref().and_then(|head| head.held.waited_for());
-        let held = self.contention.hold(self.acquire, self.since, queued);
+        self.contention.hold(self.acquire, self.since, queued);
         drop(queue_head);
-        held
+        Input::Woken
     }
 
     fn ended(mut self, end: End<Error>) -> Result<Outcome> {

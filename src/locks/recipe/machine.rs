@@ -190,9 +190,6 @@ impl<E: Clone> Step<'_, E> {
             Input::QueueHeadLost => self.leave(End::QueueHeadLost),
             Input::TimeUp => self.leave(End::TimeUp),
             Input::Failed(failed) => self.failed(failed),
-            // Deleted, or its session has ended: the answer tells.
-            Input::Held { is_deleted: true } => self.ask(),
-            Input::Held { is_deleted: false } => self.finish(),
             Input::Woken => self.resume(),
         }
     }
@@ -811,6 +808,8 @@ impl<E: Clone> Step<'_, E> {
         match until.map_or(Certainty::InDoubt, |until| self.certainty(until)) {
             Certainty::Gone => return self.session_ended(),
             _ if self.view.is_time_up => return self.leave(End::TimeUp),
+            // Deleted, or its session has ended: the answer tells.
+            _ if self.view.is_deleted => return self.ask(),
             Certainty::InDoubt if !self.env.omits(Condition::LastLook) => {}
             Certainty::Certain | Certainty::InDoubt => {
                 self.me.is_granted = true;

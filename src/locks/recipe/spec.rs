@@ -135,6 +135,8 @@ pub struct View {
     pub timeout: Duration,
     /// Whether the session has ended.
     pub is_ended: bool,
+    /// Whether a watch has reported the end of a znode that is in the process's registry.
+    pub is_deleted: bool,
 }
 
 /// The process that a contender lives in, as far as the contender asks it something.
@@ -207,18 +209,12 @@ pub enum Input<E> {
     Failed(Failed<E>),
     /// A watch reports.
     Event(WatchId, WatchEvent),
-    /// Time to look again: a pause is over, or the limit of leases has changed.
+    /// Time to look again: a pause is over, the limit of leases has changed, or the end of [`Do::Hold`].
     Woken,
     /// The head of the wait queue is lost, without which the contender may not wait.
     QueueHeadLost,
     /// The time is up while it sleeps or waits for a connection.
     TimeUp,
-    /// The end of [`Do::Hold`]: the znodes are in the process's registry. `is_deleted`: the own watch has reported the
-    /// end of one before.
-    Held {
-        /// See above.
-        is_deleted: bool,
-    },
 }
 
 /// A request's failure.

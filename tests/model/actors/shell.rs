@@ -86,7 +86,7 @@ impl World {
             },
             Owed::Moment if thread.stop.is_some() => stopped(thread.stop),
             Owed::Moment => Input::Woken,
-            Owed::Registration => Input::Held { is_deleted: self.was_deleted(t) },
+            Owed::Registration => Input::Woken,
         };
         self.hand_in(rules, t, input, notes)
     }

@@ -196,7 +196,7 @@ fn a_reader_takes_a_writers_place_only_beside_that_writer() {
     let (mut one, _) = reader(SESSION);
     assert_eq!(one.told([made(), names(vec![own, writer.to_owned()])]), "hold");
     one.lose_session();
-    assert_eq!(one.step(Input::Held { is_deleted: false }), "end: CompanionGone");
+    assert_eq!(one.step(Input::Woken), "end: CompanionGone");
 }
 
 #[test]

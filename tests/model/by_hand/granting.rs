@@ -4,7 +4,6 @@ use curator_locks::unversioned::contender::Input;
 
 use super::*;
 
-const HELD: Input<Error> = Input::Held { is_deleted: false };
 const PROOF: &str = "sync; exists /main/u1-lock-0000000007";
 
 fn registered() -> OneContender {
@@ -15,7 +14,7 @@ fn registered() -> OneContender {
 fn asked() -> OneContender {
     let mut one = registered();
     one.doubt();
-    assert_eq!(one.step(HELD), PROOF);
+    assert_eq!(one.step(Input::Woken), PROOF);
     one
 }
 
@@ -39,7 +38,7 @@ fn a_grant_leaves_nothing_to_clear_away_and_any_other_end_does() {
     let mut one = registered();
     assert_eq!(one.contender.leftovers().len(), 1);
     assert!(one.contender.is_held);
-    assert_eq!(one.step(HELD), "end: Granted");
+    assert_eq!(one.step(Input::Woken), "end: Granted");
     assert!(one.contender.leftovers().is_empty());
     let mut one = registered();
     assert_eq!(one.step(Input::TimeUp), "end: TimeUp");
@@ -50,10 +49,11 @@ fn a_grant_leaves_nothing_to_clear_away_and_any_other_end_does() {
 #[test]
 fn a_session_that_ends_while_the_hold_is_made_takes_it_along() {
     for lose in [OneContender::lose_session, |one: &mut OneContender| one.view.is_ended = true] {
-        for input in [HELD, Input::Held { is_deleted: true }, Input::Woken] {
+        for is_deleted in [false, true] {
             let mut one = registered();
             lose(&mut one);
-            assert_eq!(one.step(input), "connect");
+            one.view.is_deleted = is_deleted;
+            assert_eq!(one.step(Input::Woken), "connect");
             assert!(!one.contender.is_held && one.contender.nodes.is_empty());
             assert_eq!(one.discarded(), [own(1, 7)]);
         }
@@ -74,7 +74,7 @@ fn what_is_not_certain_for_as_long_as_it_is_wanted_is_asked_for() {
     lock.spec.min_validity = T / 2;
     let mut one = OneContender::registered(&lock);
     one.view.valid_until = Some(one.view.now + T / 2);
-    assert_eq!(one.step(HELD), PROOF);
+    assert_eq!(one.step(Input::Woken), PROOF);
     assert_eq!(one.told([synced(), stands(7, SESSION)]), "doze", "until the next heartbeats");
     one.view.valid_until = Some(one.view.now + T);
     assert_eq!(one.step(Input::Woken), "end: Granted");
@@ -84,7 +84,7 @@ fn what_is_not_certain_for_as_long_as_it_is_wanted_is_asked_for() {
 fn what_was_not_seen_over_the_live_connection_is_asked_for() {
     let mut one = registered();
     one.reconnect();
-    assert_eq!(one.step(HELD), PROOF);
+    assert_eq!(one.step(Input::Woken), PROOF);
     assert_eq!(one.told([synced(), stands(7, SESSION)]), "end: Granted");
     assert_eq!(one.contender.seen_over, 2);
     let mut one = asked();
@@ -93,7 +93,7 @@ fn what_was_not_seen_over_the_live_connection_is_asked_for() {
     assert_eq!(one.step(Input::Woken), PROOF, "once more");
     let mut one = registered();
     one.view.connection = 0;
-    assert_eq!(one.step(HELD), "connect", "nobody can be asked");
+    assert_eq!(one.step(Input::Woken), "connect", "nobody can be asked");
     one.view.connection = 2;
     assert_eq!(one.step(Input::Connected), PROOF);
 }
@@ -125,7 +125,7 @@ fn of_several_all_have_to_be_listed_and_to_stand() {
     let mut one = both();
     assert_eq!(one.told([created(1, 7), created(2, 8), names(vec![own(1, 7), own(2, 8)])]), "hold");
     one.doubt();
-    assert_eq!(one.step(HELD), proof);
+    assert_eq!(one.step(Input::Woken), proof);
     assert_eq!(one.told([synced(), no_node(), stands(8, SESSION)]), "again? the own znode is gone");
 }
 
@@ -152,10 +152,12 @@ fn a_new_attempt_has_nothing_to_do_with_the_one_before() {
     let mut one = OneContender::asleep(&Lock::mutex());
     assert_eq!(one.event(WatchId::Predecessor(1), EventType::NodeDeleted), "hold");
     one.doubt();
-    assert_eq!(one.step(HELD), PROOF);
+    assert_eq!(one.step(Input::Woken), PROOF);
     assert_eq!(one.told([synced(), stands(7, SESSION)]), "doze");
-    assert_eq!(one.step(Input::Held { is_deleted: true }), PROOF);
+    one.view.is_deleted = true;
+    assert_eq!(one.step(Input::Woken), PROOF);
     assert_eq!(one.told([synced(), no_node()]), "again? the own znode is gone");
+    one.view.is_deleted = false;
     one.view.valid_until = Some(one.view.now + T);
     one.begin();
     assert_eq!(one.told([created(2, 8), names(vec![other(3), own(2, 8)])]), {
@@ -164,6 +166,15 @@ fn a_new_attempt_has_nothing_to_do_with_the_one_before() {
     assert_eq!(one.told([data(9), data(SESSION)]), "sleep");
     assert_eq!(one.step(Input::Woken), "list /main", "no question is open");
     assert_eq!(one.told([names(vec![other(3)])]), "sync; exists /main/u2-lock-0000000008", "nor was it answered");
+}
+
+#[test]
+fn a_hold_whose_end_is_told_before_the_return_is_asked_for() {
+    let mut one = asked();
+    one.view.valid_until = Some(one.view.now + T);
+    one.view.is_deleted = true;
+    assert_eq!(one.told([synced(), stands(7, SESSION)]), PROOF, "the event came after this answer");
+    assert_eq!(one.told([synced(), no_node()]), "again? the own znode is gone");
 }
 
 /// Nobody can ask in a pause, and two heartbeats settle the doubt after it.
@@ -191,8 +202,10 @@ fn what_has_left_the_other_queue_may_not_wait_here_any_more() {
     for holds_queue_head in [true, false] {
         lock.spec.holds_queue_head = holds_queue_head;
         let mut one = OneContender::registered(&lock);
-        assert_eq!(one.step(Input::Held { is_deleted: true }), PROOF);
+        one.view.is_deleted = true;
+        assert_eq!(one.step(Input::Woken), PROOF);
         assert_eq!(one.told([synced(), no_node()]), "again? the own znode is gone");
+        one.view.is_deleted = false;
         one.begin();
         let next = one.told([created(2, 8), names(vec![other(3), own(2, 8)])]);
         assert_eq!(next, if holds_queue_head { "end: QueueHeadLost" } else { "list /main and watch" });

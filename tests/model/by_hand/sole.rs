@@ -70,7 +70,7 @@ fn the_own_znode_is_found_after_a_lost_reply_and_no_other() {
     let (mut one, next) = searched(vec!["u1-lock".to_owned()]);
     assert_eq!(next, "exists /main/u1-lock");
     assert_eq!(one.told([stands(7, SESSION)]), "hold");
-    assert_eq!(one.step(Input::Held { is_deleted: false }), "end: Granted");
+    assert_eq!(one.step(Input::Woken), "end: Granted");
     let (one, next) = searched(holder());
     assert!(next.starts_with("at once: "), "the own create was not carried out: {next}");
     assert!(one.contender.nodes.is_empty());

@@ -186,7 +186,7 @@ fn the_end_of_the_time_ends_it_wherever_it_is() {
     };
     assert_eq!(late(queued(), lost_session), "end: TimeUp", "instead of another queue");
     let registered = OneContender::registered(&Lock::mutex());
-    assert_eq!(late(registered, |one| one.step(Input::Held { is_deleted: false })), "end: TimeUp");
+    assert_eq!(late(registered, |one| one.step(Input::Woken)), "end: TimeUp");
 }
 
 #[test]
