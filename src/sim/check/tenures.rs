@@ -2,12 +2,20 @@
 
 use super::{
     Verdict,
-    history::{History, Share},
+    history::{At, Claim, History, Share},
 };
 
 /// How long others may stand in the queue before the lock's last grant, in session timeouts: one hold, and a look whose answer
 /// was lost.
 const LONGEST: u32 = 4;
+
+/// When the claim's turn may have come first: a member of several has its own while the others are waited for.
+fn turn(history: &History, claim: &Claim) -> At {
+    let of_thread =
+        history.calls.iter().filter(|call| call.by == claim.by && call.returned.is_some_and(|at| at <= claim.begun));
+    let call = of_thread.max_by_key(|call| call.returned).filter(|call| call.what.starts_with("several"));
+    call.map_or(claim.begun, |call| call.began)
+}
 
 pub(super) fn check(history: &History, verdict: &mut Verdict) {
     let facts = &history.facts;
@@ -24,7 +32,7 @@ pub(super) fn check(history: &History, verdict: &mut Verdict) {
         let of_tenure = history.claims.iter().filter(|other| other.znode == claim.znode).map(|other| other.begun);
         let rival = of_tenure.min().map_or(first, |begun| begun.max(first));
         let bound = facts.timeout * LONGEST + facts.stall * 20 + facts.stood(claim.by.process, rival, claim.begun);
-        if claim.begun > rival + bound {
+        if turn(history, claim) > rival + bound {
             let what = format!("[{claim}], while another stood in the queue since {:.6} s", rival.as_secs_f64());
             verdict.broken("a tenure that does not end", claim.begun, what);
         }
