@@ -98,6 +98,7 @@ fn every_promise_is_kept_in_every_run() {
     let first = number("SIM_SEED").unwrap_or(FIRST_SEED);
     let (step, twice) = (number("SIM_STEP").unwrap_or(1), number("SIM_TWICE").unwrap_or(2));
     let mut totals = Totals::default();
+    let mut failed = 0;
     loop {
         let plan = Plan::of(first + totals.runs * step);
         let ran = run(&plan);
@@ -105,6 +106,7 @@ fn every_promise_is_kept_in_every_run() {
         if let Some(failure) = ran.failure() {
             if number("SIM_GO_ON").is_some() {
                 println!("sim: seed {}: {failure}", plan.seed);
+                failed += 1;
                 if since.elapsed() < time && totals.runs < most {
                     continue;
                 }
@@ -122,4 +124,5 @@ fn every_promise_is_kept_in_every_run() {
         }
     }
     totals.print(since);
+    assert_eq!(failed, 0, "seeds that fail");
 }
