@@ -318,6 +318,9 @@ fn a_leader_that_is_told_after_the_next_one_is_found() {
     finds(&with(None), "a leader that is not told");
     let late = Term { claim: None, ..term(1, 3.0, None) };
     finds_nothing(&History { terms: vec![term(0, 1.0, None), late], ..history(Vec::new()) });
+    let late = |ended: f64| Term { claim: None, ..term(0, 2.99, Some(ended)) };
+    finds_nothing(&History { terms: vec![late(3.03), term(1, 3.0, None)], ..history(Vec::new()) });
+    finds(&History { terms: vec![late(3.05), term(1, 3.0, None)], ..history(Vec::new()) }, "a leader that is not told");
 }
 
 #[test]

@@ -72,7 +72,9 @@ fn check_terms(history: &History, place: usize, verdict: &mut Verdict) {
     // A listener that is called late, for a leadership that was gone by then, takes nothing from the leader before.
     let certain = terms.iter().enumerate().filter(|(_, term)| term.claim.is_some());
     for (index, next) in certain {
-        let open = |term: &&&Term| term.ended.is_none_or(|ended| ended > next.begun) && term.by != next.by;
+        // Nor does it lead: its listener hears of the end right after it.
+        let by = |term: &Term| if term.claim.is_some() { next.begun } else { next.begun.max(term.begun + SOON) };
+        let open = |term: &&&Term| term.ended.is_none_or(|ended| ended > by(term)) && term.by != next.by;
         for term in terms.iter().take(index).filter(open) {
             let of = |term: &Term| term.claim.and_then(|claim| history.claims.get(claim));
             let claims: Vec<&Claim> = [of(term), of(next)].into_iter().flatten().collect();
