@@ -340,8 +340,8 @@ fn a_tenure_that_does_not_end_is_found() {
     finds_nothing(&with(20.0, 13.0, 40.0));
     // Another member kept it from returning.
     let several = |began| Call { what: "several Wait".to_owned(), ..call(Limit::Untimed, began, Some(30.0)) };
-    finds_nothing(&History { calls: vec![several(25.0)], ..with(2.0, 13.0, 40.0) });
-    finds(&History { calls: vec![several(26.0)], ..with(2.0, 13.0, 40.0) }, "a tenure that does not end");
+    finds_nothing(&History { calls: vec![several(29.0)], ..with(2.0, 13.0, 40.0) });
+    finds(&History { calls: vec![several(29.5)], ..with(2.0, 13.0, 40.0) }, "a tenure that does not end");
     let before = vec![several(25.0), call(Limit::Untimed, 28.0, Some(30.0))];
     finds(&History { calls: before, ..with(2.0, 13.0, 40.0) }, "a tenure that does not end");
 }
