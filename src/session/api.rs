@@ -337,7 +337,7 @@ pub trait Session: Send + Sync + 'static {
         None
     }
 
-    /// Whether the session has ended, for whatever reason.
+    /// Whether the session has ended, for whatever reason. It says so before its watchers hear of it.
     fn is_ended(&self) -> bool;
 
     /// Set once the session has ended without its znodes: the servers keep them until it expires or is closed, and the session that

@@ -12,7 +12,7 @@ use crate::{
         paths::{ServerPath, name_of},
         sync::Mutex,
     },
-    error::{Error, LostReason, Result},
+    error::{Error, Result},
     framework::{
         client::{call::Call, core::CuratorFramework},
         held::{
@@ -143,9 +143,8 @@ impl Contention {
             answers.iter_mut().for_each(|answer| unpack(acquire.lock, answer));
             self.answered(acquire.lock, answers);
         }
-        // What its own listener gives back may stand for as long as `hold_at_least` says: asking would not end sooner.
-        let is_deleted = self.held.iter().any(|held| held.lost().is_some_and(|lost| lost != LostReason::Revoked));
-        let view = view_of(self.session.as_ref(), acquire.wait.is_over(), is_deleted);
+        let is_lost = self.held.iter().any(|held| held.lost().is_some());
+        let view = view_of(self.session.as_ref(), acquire.wait.is_over(), is_lost);
         let contender = &mut self.contender;
         let surroundings = ProcessEnvironment { acquire, session: self.session.as_ref() };
         let next = contender.step(&acquire.spec, &surroundings, &view, input);
@@ -390,14 +389,14 @@ impl Environment<Error> for ProcessEnvironment<'_> {
 }
 
 /// A contender's view of its session. The clock comes last: the values that it is compared with can only be older.
-fn view_of(session: Option<&Arc<dyn Session>>, is_time_up: bool, is_deleted: bool) -> View {
+fn view_of(session: Option<&Arc<dyn Session>>, is_time_up: bool, is_lost: bool) -> View {
     let (session, connection, valid_until, timeout, is_ended) = match session {
         None => (0, 0, None, Duration::ZERO, false),
         Some(session) => {
             (session.id(), session.connection(), session.valid_until(), session.timeout(), session.is_ended())
         }
     };
-    View { is_time_up, session, connection, valid_until, timeout, is_ended, is_deleted, now: clock::now() }
+    View { is_time_up, session, connection, valid_until, timeout, is_ended, is_lost, now: clock::now() }
 }
 
 /// Makes a contender's failure of an error. Where the call has ended, `over` stands for another attempt.

@@ -808,8 +808,7 @@ impl<E: Clone> Step<'_, E> {
         match until.map_or(Certainty::InDoubt, |until| self.certainty(until)) {
             Certainty::Gone => return self.session_ended(),
             _ if self.view.is_time_up => return self.leave(End::TimeUp),
-            // Deleted, or its session has ended: the answer tells.
-            _ if self.view.is_deleted => return self.ask(),
+            _ if self.view.is_lost => {}
             Certainty::InDoubt if !self.env.omits(Condition::LastLook) => {}
             Certainty::Certain | Certainty::InDoubt => {
                 self.me.is_granted = true;
@@ -820,7 +819,8 @@ impl<E: Clone> Step<'_, E> {
             // Those behind it wait for a holder that cannot be sure of being one.
             return self.leave(End::Uncertain);
         }
-        if !(self.me.is_confirmed && self.view.is_over(self.me.seen_over)) {
+        // The event may be of a server that others contradict (ZOOKEEPER-4712): the answers tell.
+        if self.view.is_lost || !(self.me.is_confirmed && self.view.is_over(self.me.seen_over)) {
             return self.ask();
         }
         // The znodes stand, and the next heartbeats make the session certain.

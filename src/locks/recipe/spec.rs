@@ -135,8 +135,8 @@ pub struct View {
     pub timeout: Duration,
     /// Whether the session has ended.
     pub is_ended: bool,
-    /// Whether a watch has reported the end of a znode that is in the process's registry.
-    pub is_deleted: bool,
+    /// Whether a hold that it has made is lost: a watch has reported its end, or its listener has given it back.
+    pub is_lost: bool,
 }
 
 /// The process that a contender lives in, as far as the contender asks it something.

@@ -231,7 +231,7 @@ impl World {
             valid_until: lives.then_some(if client.is_valid { now + T } else { now }),
             timeout: T,
             is_ended: !lives && thread.session != 0,
-            is_deleted: thread.contender.as_ref().is_some_and(|contender| contender.is_held)
+            is_lost: thread.contender.as_ref().is_some_and(|contender| contender.is_held)
                 && thread.holds.last().is_some_and(|hold| hold.is_lost),
         }
     }

@@ -49,10 +49,10 @@ fn a_grant_leaves_nothing_to_clear_away_and_any_other_end_does() {
 #[test]
 fn a_session_that_ends_while_the_hold_is_made_takes_it_along() {
     for lose in [OneContender::lose_session, |one: &mut OneContender| one.view.is_ended = true] {
-        for is_deleted in [false, true] {
+        for is_lost in [false, true] {
             let mut one = registered();
             lose(&mut one);
-            one.view.is_deleted = is_deleted;
+            one.view.is_lost = is_lost;
             assert_eq!(one.step(Input::Woken), "connect");
             assert!(!one.contender.is_held && one.contender.nodes.is_empty());
             assert_eq!(one.discarded(), [own(1, 7)]);
@@ -154,10 +154,10 @@ fn a_new_attempt_has_nothing_to_do_with_the_one_before() {
     one.doubt();
     assert_eq!(one.step(Input::Woken), PROOF);
     assert_eq!(one.told([synced(), stands(7, SESSION)]), "doze");
-    one.view.is_deleted = true;
+    one.view.is_lost = true;
     assert_eq!(one.step(Input::Woken), PROOF);
     assert_eq!(one.told([synced(), no_node()]), "again? the own znode is gone");
-    one.view.is_deleted = false;
+    one.view.is_lost = false;
     one.view.valid_until = Some(one.view.now + T);
     one.begin();
     assert_eq!(one.told([created(2, 8), names(vec![other(3), own(2, 8)])]), {
@@ -172,9 +172,26 @@ fn a_new_attempt_has_nothing_to_do_with_the_one_before() {
 fn a_hold_whose_end_is_told_before_the_return_is_asked_for() {
     let mut one = asked();
     one.view.valid_until = Some(one.view.now + T);
-    one.view.is_deleted = true;
+    one.view.is_lost = true;
     assert_eq!(one.told([synced(), stands(7, SESSION)]), PROOF, "the event came after this answer");
     assert_eq!(one.told([synced(), no_node()]), "again? the own znode is gone");
+}
+
+/// As servers do that have applied different transactions (ZOOKEEPER-4712).
+#[test]
+fn an_answer_that_contradicts_the_event_gives_the_place_up_after_a_session_timeout() {
+    let mut one = asked();
+    one.view.valid_until = Some(one.view.now + T * 10);
+    one.view.is_lost = true;
+    let mut asked = 0;
+    let end = loop {
+        match one.told([synced(), stands(7, SESSION)]) {
+            next if next == PROOF => asked += 1,
+            end => break end,
+        }
+        one.view.now += T / 10;
+    };
+    assert_eq!((end.as_str(), asked), ("end: Uncertain", 10));
 }
 
 /// Nobody can ask in a pause, and two heartbeats settle the doubt after it.
@@ -202,10 +219,10 @@ fn what_has_left_the_other_queue_may_not_wait_here_any_more() {
     for holds_queue_head in [true, false] {
         lock.spec.holds_queue_head = holds_queue_head;
         let mut one = OneContender::registered(&lock);
-        one.view.is_deleted = true;
+        one.view.is_lost = true;
         assert_eq!(one.step(Input::Woken), PROOF);
         assert_eq!(one.told([synced(), no_node()]), "again? the own znode is gone");
-        one.view.is_deleted = false;
+        one.view.is_lost = false;
         one.begin();
         let next = one.told([created(2, 8), names(vec![other(3), own(2, 8)])]);
         assert_eq!(next, if holds_queue_head { "end: QueueHeadLost" } else { "list /main and watch" });

@@ -81,7 +81,7 @@ impl OneContender {
             valid_until: Some(now + T),
             timeout: T,
             is_ended: false,
-            is_deleted: false,
+            is_lost: false,
         };
         let process =
             Process { leases: lock.limit(), lists_with_create: true, granted: Vec::new(), uniques: Cell::new(0) };
