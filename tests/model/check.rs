@@ -88,7 +88,7 @@ impl World {
         self.check(rules, Some((t, lock)))?;
         let Some(hold) = self.threads[t].holds.iter().find(|hold| hold.lock == lock) else { return Ok(()) };
         if rules.omitted.is_none() && hold.is_lost {
-            return Err(format!("{} returns with a lock whose end it was told of", letter_of(t)));
+            return Err(format!("{} returns with a lock whose end was reported", letter_of(t)));
         }
         // That may be where nobody could make sure for a whole session timeout.
         if rules.omitted.is_none()

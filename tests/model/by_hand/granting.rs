@@ -169,7 +169,7 @@ fn a_new_attempt_has_nothing_to_do_with_the_one_before() {
 }
 
 #[test]
-fn a_hold_whose_end_is_told_before_the_return_is_asked_for() {
+fn a_hold_whose_end_is_reported_before_the_return_is_asked_for() {
     let mut one = asked();
     one.view.valid_until = Some(one.view.now + T);
     one.view.is_lost = true;
