@@ -38,8 +38,10 @@ pub(crate) fn longest_round_trip(timeout: Duration) -> Duration {
 ///
 /// Between the moment at which a leader takes the sessions that are due from its clock, all of one tick at once, and
 /// the moment at which it has expired them one after the other, a session can still be resumed, touched and synced, and
-/// is expired all the same. That cannot have begun while the session is certain. So once `valid_until` has passed,
-/// heartbeats from before that prove nothing any more, and a pair has to come from the time after it.
+/// is expired all the same. That cannot have begun while the session is certain, as the touch of each pair comes before
+/// the one of the pair before it is T old. Once `valid_until` has passed it may have begun before the next touch came. So
+/// what a handshake or a pair then says is [`Unconfirmed`] until a heartbeat is answered that was sent a quarter of T after
+/// the answer that said it: by then the leader would have expired what it had taken. An expiry may take as long as that.
 ///
 /// The proof takes that leader for the one that counts. One that is cut off from the others answers a `sync` and
 /// resumes sessions by itself, while they have another one. A transaction as the heartbeat needs a majority, and so the
@@ -63,6 +65,7 @@ pub(crate) struct Liveness {
     /// Heartbeats that wait for one that follows.
     answered: Vec<Heartbeat>,
     valid_until: Option<Instant>,
+    unconfirmed: Option<Unconfirmed>,
 }
 
 /// How a connection came by its session; the moments are those at which the handshake was sent.
@@ -83,6 +86,14 @@ struct Heartbeat {
     answered: Instant,
 }
 
+/// What was proved while the session was in doubt: it lives until then if it was not about to be expired as the proof began.
+#[derive(Debug, Clone, Copy)]
+struct Unconfirmed {
+    until: Instant,
+    /// The answer to a heartbeat that is sent from here on says that it was not.
+    confirmed_by: Instant,
+}
+
 impl Liveness {
     pub(crate) fn new(timeout: Duration, now: Instant) -> Self {
         Liveness {
@@ -94,6 +105,7 @@ impl Liveness {
             round_trip: Duration::ZERO,
             answered: Vec::new(),
             valid_until: None,
+            unconfirmed: None,
         }
     }
 
@@ -116,10 +128,11 @@ impl Liveness {
                 self.heartbeat_answered(sent, now);
             }
             Origin::Resumed { sent, counts } => {
-                if let Some(until) = self.valid_until.filter(|until| now < *until) {
+                let touched = self.lasts_from(sent);
+                match self.certain_until(now) {
                     // The leader goes by this timeout from now on, even if it is shorter, and whatever counts as a proof.
-                    let touched = self.lasts_from(sent);
-                    self.valid_until = Some(if counts { touched } else { until.min(touched) });
+                    Some(until) => self.valid_until = Some(if counts { touched } else { until.min(touched) }),
+                    None => self.proved(touched, now),
                 }
                 self.heartbeat_answered(sent, now);
             }
@@ -130,6 +143,7 @@ impl Liveness {
     pub(crate) fn disconnected(&mut self) {
         // A pair of heartbeats proves something only if both took the same way to the leader.
         self.answered.clear();
+        self.unconfirmed = None;
         self.unanswered.clear();
         self.round_trip = Duration::ZERO;
     }
@@ -151,8 +165,8 @@ impl Liveness {
     /// The answer to a heartbeat says that the session lived.
     pub(crate) fn heartbeat_answered(&mut self, sent: Instant, now: Instant) {
         self.heartbeat_refused(sent, now);
-        self.forget_what_may_be_due(now);
-        self.pair(sent, now);
+        self.pair(sent, now, now);
+        self.confirm(sent, now);
     }
 
     /// There is an answer to a heartbeat, but it says nothing of the session.
@@ -173,21 +187,36 @@ impl Liveness {
         }
     }
 
-    /// Once the session may be due, heartbeats sent before that prove nothing.
-    fn forget_what_may_be_due(&mut self, now: Instant) {
-        if let Some(until) = self.valid_until.filter(|until| now >= *until) {
-            self.answered.retain(|earlier| earlier.sent >= until);
+    /// Finds the last heartbeat that this one follows, and which therefore was a touch.
+    fn pair(&mut self, sent: Instant, answered: Instant, now: Instant) {
+        let followed = self.answered.iter().filter(|earlier| earlier.answered + self.timeout / 4 <= sent);
+        if let Some(touched) = followed.map(|earlier| earlier.sent).max() {
+            self.proved(self.lasts_from(touched), now);
+            self.answered.retain(|earlier| earlier.sent > touched);
+        }
+        self.answered.push(Heartbeat { sent, answered });
+    }
+
+    /// The leader keeps the session until then, if it has not taken it from its clock before.
+    fn proved(&mut self, until: Instant, now: Instant) {
+        if let Some(certain) = self.certain_until(now) {
+            self.valid_until = Some(certain.max(until));
+        } else if let Some(proof) = self.unconfirmed.as_mut().filter(|proof| now < proof.until) {
+            proof.until = proof.until.max(until);
+        } else {
+            self.unconfirmed = Some(Unconfirmed { until, confirmed_by: now + self.timeout / 4 });
         }
     }
 
-    /// Finds the last heartbeat that this one follows, and which therefore was a touch.
-    fn pair(&mut self, sent: Instant, now: Instant) {
-        let followed = self.answered.iter().filter(|earlier| earlier.answered + self.timeout / 4 <= sent);
-        if let Some(proved) = followed.map(|earlier| earlier.sent).max() {
-            self.valid_until = self.valid_until.max(Some(self.lasts_from(proved)));
-            self.answered.retain(|earlier| earlier.sent > proved);
+    /// A heartbeat sent at this moment was answered.
+    fn confirm(&mut self, sent: Instant, now: Instant) {
+        if let Some(proof) = self.unconfirmed.filter(|proof| proof.confirmed_by <= sent && now < proof.until) {
+            (self.valid_until, self.unconfirmed) = (Some(proof.until), None);
         }
-        self.answered.push(Heartbeat { sent, answered: now });
+    }
+
+    fn certain_until(&self, now: Instant) -> Option<Instant> {
+        self.valid_until.filter(|until| now < *until)
     }
 
     /// Whether an answer takes so long that the next heartbeat does not wait for it.

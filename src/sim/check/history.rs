@@ -220,8 +220,6 @@ pub(crate) struct Facts {
     pub(crate) dead: BTreeMap<usize, At>,
     /// Times in which a leader was cut off from the other servers.
     pub(crate) isolated: Vec<(At, At)>,
-    /// Times in which a leader stood still.
-    pub(crate) servers_paused: Vec<(At, At)>,
     /// Times in which servers granted at most this timeout.
     pub(crate) lowered: Vec<(At, At, Duration)>,
     /// Times in which a process could reach no server.

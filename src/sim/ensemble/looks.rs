@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{ConnId, Ensemble, Entry, Tree, server::Role};
+use super::{ConnId, Ensemble, Entry, Tree, connection::Connection, server::Role};
 
 /// What has come about in the ensemble.
 #[derive(Debug, Clone)]
@@ -98,6 +98,14 @@ impl Ensemble {
             Role::Leading(leading) => leading.tracker.look(session),
             _ => None,
         }
+    }
+
+    /// Which session of the followers' clients is due first if nothing is heard of it: when, and at which follower.
+    pub(crate) fn first_due_at_a_follower(&self) -> Option<(Duration, usize)> {
+        let leader = self.leader()?;
+        let of_followers = self.conns.values().filter(|connection| connection.server != leader);
+        let due = |connection: &Connection| Some((self.expiry(connection.session)?.0, connection.server));
+        of_followers.filter_map(due).min()
     }
 
     /// The watches of a server: the path, and the session.

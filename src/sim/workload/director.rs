@@ -73,7 +73,7 @@ impl<'a> Director<'a> {
 
     /// Sleeps until then, ends the faults that are over meanwhile, and samples promises and deletes.
     pub(super) fn until(&mut self, at: At) {
-        let often = self.plan.timeout / 10;
+        let often = self.plan.timeout / 40;
         loop {
             let now = self.world.now();
             while let Some(end) = self.ends.first_entry().filter(|end| end.key().0 <= now) {
@@ -249,13 +249,18 @@ impl<'a> Director<'a> {
             Fault::StopServer { server, lasts } => {
                 let server = self.server(number, *server);
                 self.servers(|ensemble, now, _| ensemble.pause(server, now));
-                let times = self.lasts(number, fault, *lasts);
-                self.notes.facts(|facts| facts.servers_paused.push(times));
+                self.lasts(number, fault, *lasts);
+            }
+            Fault::StopUntilDue { longer } => {
+                if let Some((server, due)) = self.wait_for_due() {
+                    self.server(number, Target::Server(server));
+                    self.servers(|ensemble, now, _| ensemble.pause(server, now));
+                    self.lasts(number, fault, due + *longer);
+                }
             }
             Fault::StopAll { lasts } => {
                 self.servers(|ensemble, now, _| (0..ensemble.servers()).for_each(|server| ensemble.pause(server, now)));
-                let times = self.lasts(number, fault, *lasts);
-                self.notes.facts(|facts| facts.servers_paused.push(times));
+                self.lasts(number, fault, *lasts);
             }
             Fault::Elect => {
                 let to = number % self.plan.servers;
@@ -293,6 +298,22 @@ impl<'a> Director<'a> {
                 self.notes.facts(|facts| facts.lowered.push((from, to, most)));
             }
             _ => {}
+        }
+    }
+
+    /// Waits, a session timeout at most, for a follower with a session that is due so soon that its client still waits for an
+    /// answer then; returns how soon.
+    fn wait_for_due(&mut self) -> Option<(usize, Duration)> {
+        let (timeout, begin) = (self.plan.timeout, self.world.now());
+        loop {
+            let now = self.world.now();
+            let due = self.servers(|ensemble, _, _| ensemble.first_due_at_a_follower());
+            let soon = due.map(|(due, server)| (server, due.saturating_sub(now)));
+            let soon = soon.filter(|(_, due)| *due < timeout * 13 / 20);
+            if soon.is_some() || now > begin + timeout {
+                return soon;
+            }
+            self.until(now + timeout / 80);
         }
     }
 
@@ -334,7 +355,7 @@ impl<'a> Director<'a> {
         }
         self.servers(|ensemble, now, out| match fault {
             Fault::Crash { .. } => ensemble.restart(server, now),
-            Fault::StopServer { .. } => ensemble.resume(server, now, out),
+            Fault::StopServer { .. } | Fault::StopUntilDue { .. } => ensemble.resume(server, now, out),
             Fault::StopAll { .. } => (0..ensemble.servers()).for_each(|server| ensemble.resume(server, now, out)),
             Fault::Isolate { .. } => ensemble.mend(server, now),
             Fault::Lag { .. } => ensemble.set_lag(server, Duration::ZERO),
@@ -358,9 +379,7 @@ impl<'a> Director<'a> {
         self.world.network().inject_no_more();
         let now = self.world.now();
         self.notes.facts(|facts| {
-            for times in [&mut facts.isolated, &mut facts.servers_paused] {
-                times.iter_mut().for_each(|(_, to)| *to = (*to).min(now));
-            }
+            facts.isolated.iter_mut().for_each(|(_, to)| *to = (*to).min(now));
             facts.lowered.iter_mut().for_each(|(_, to, _)| *to = (*to).min(now));
             facts.away.iter_mut().for_each(|(_, _, to)| *to = (*to).min(now));
         });

@@ -32,34 +32,49 @@ impl Plan {
     pub(crate) fn of(seed: u64) -> Plan {
         let rng = Rng::with_seed(seed ^ 0x9e37_79b9_7f4a_7c15);
         let mut draw =
-            Draw { rng, timeout: Duration::ZERO, takes_permits: false, is_unseen: false, has_long_names: false };
+            Draw { rng, timeout: Duration::ZERO, takes_permits: false, aim: Aim::Anything, has_long_names: false };
         draw.plan(seed)
     }
+}
+
+/// What a plan is to bring about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Aim {
+    Anything,
+    /// Threads of one process pass a cached lock on among themselves, and only permits are taken away: others come now and
+    /// then, and no watch tells of them.
+    Unseen,
+    /// Sessions that were just taken up again over slow links meet a follower that stands still until they are due: the
+    /// leader answers for them while it expires them.
+    Due,
 }
 
 struct Draw {
     rng: Rng,
     timeout: Duration,
     takes_permits: bool,
-    /// Threads of one process pass a cached lock on among themselves, and only permits are taken away: others come now and
-    /// then, and no watch tells of them.
-    is_unseen: bool,
+    aim: Aim,
     has_long_names: bool,
 }
 
 impl Draw {
     fn plan(&mut self, seed: u64) -> Plan {
-        let servers = self.of(&[1, 1, 3, 3, 3, 5]);
+        self.aim = match self.rng.u32(0..12) {
+            0 => Aim::Unseen,
+            1 | 2 => Aim::Due,
+            _ => Aim::Anything,
+        };
+        let servers = if self.is_due() { 3 } else { self.of(&[1, 1, 3, 3, 3, 5]) };
         self.timeout = Duration::from_millis(self.rng.u64(2_000..8_000));
-        self.is_unseen = self.one_in(12);
-        self.takes_permits = self.is_unseen || self.one_in(6);
+        self.takes_permits = self.is_unseen() || self.one_in(6);
         self.has_long_names = self.one_in(4);
         // A frame holds the long paths of a transaction, and not the watches of all threads.
         let max_frame = self.one_in(if self.has_long_names { 2 } else { 12 }).then_some(2048);
         let places = self.places();
         let processes: Vec<ProcessPlan> =
             (0..self.rng.usize(2..5)).map(|number| self.process(number, &places)).collect();
-        let (ticks, thousandths) = (self.of(&[2, 2, 4, 8]), self.of(&[0, 0, 5, 50]));
+        let ticks = if self.is_due() { 2 } else { self.of(&[2, 2, 4, 8]) };
+        let thousandths = self.of(&[0, 0, 5, 50]);
         let disk = self.of(&[1, 1, 5, 20]);
         let sync_limit = self.of(&[2, 5]);
         let lasts = self.timeout * self.rng.u32(6..25);
@@ -72,7 +87,8 @@ impl Draw {
         let granted = if is_lowered { timeout / LOWERED } else { timeout };
         let shortest = processes.iter().map(|process| process.timeout).fold(granted, Duration::min);
         let (tick, late) = (shortest / ticks, (thousandths, shortest / 40));
-        let expiry = self.of(&[Duration::from_micros(200), Duration::from_micros(200), shortest / 40]);
+        let is_slow = self.is_due() || self.one_in(3);
+        let expiry = if is_slow { shortest / 40 } else { Duration::from_micros(200) };
         let disk = Duration::from_millis(disk);
         Plan {
             seed,
@@ -90,6 +106,14 @@ impl Draw {
             lasts,
             stall,
         }
+    }
+
+    fn is_unseen(&self) -> bool {
+        self.aim == Aim::Unseen
+    }
+
+    fn is_due(&self) -> bool {
+        self.aim == Aim::Due
     }
 
     fn of<T: Copy>(&mut self, choices: &[T]) -> T {
@@ -126,7 +150,7 @@ impl Draw {
             Kind::WriteLock,
         ];
         let cached = [Kind::Mutex, Kind::ReadWrite, Kind::SemaphoreMutex];
-        let kinds = if self.is_unseen { &cached[..] } else { &kinds[..] };
+        let kinds = if self.aim == Aim::Anything { &kinds[..] } else { &cached[..] };
         let count = self.rng.usize(1..4);
         let name = if self.has_long_names { "a-name-that-is-long-".repeat(20) } else { String::new() };
         let place = |(index, kind): (usize, Kind)| Place { kind, path: format!("/sim/{name}l{index}") };
@@ -134,14 +158,22 @@ impl Draw {
     }
 
     fn process(&mut self, number: usize, places: &[Place]) -> ProcessPlan {
-        let timeout = if self.one_in(3) { self.timeout / 2 } else { self.timeout };
-        let slow = self.one_in(6);
-        let is_busy = self.is_unseen && number == 0;
-        let threads = self.rng.usize(if is_busy { 3..6 } else { 1..if self.has_long_names { 9 } else { 4 } });
+        let timeout = if !self.is_due() && self.one_in(3) { self.timeout / 2 } else { self.timeout };
+        let is_busy = self.is_unseen() && number == 0;
+        let threads = match self.aim {
+            Aim::Unseen if is_busy => 3..6,
+            Aim::Due => 1..3,
+            _ if self.has_long_names => 1..9,
+            _ => 1..4,
+        };
+        let threads = self.rng.usize(threads);
         let places = if is_busy { &places[..1] } else { places };
         // A round trip of 0.3 of the timeout is what locks work with.
-        let latency =
-            if slow { timeout * self.rng.u32(1..12) / 100 } else { Duration::from_micros(self.rng.u64(50..5_000)) };
+        let (is_slow, hundredths) = if self.is_due() { (number != 0, 6..9) } else { (self.one_in(6), 1..12) };
+        let latency = match is_slow {
+            true => timeout * self.rng.u32(hundredths) / 100,
+            false => Duration::from_micros(self.rng.u64(50..5_000)),
+        };
         ProcessPlan {
             timeout,
             // A connection takes two round trips, and a network that swallows the first packet one second more.
@@ -174,9 +206,9 @@ impl Draw {
     fn act(&mut self, places: &[Place], is_busy: bool) -> Act {
         let what = self.what(places);
         // Nobody makes clients without a rest: those that are closed as they connect leave the servers a session each.
-        let rests = matches!(what, What::Renew) || !is_busy && (self.is_unseen || !self.one_in(3));
+        let rests = matches!(what, What::Renew) || !is_busy && (self.is_unseen() || !self.one_in(3));
         let rest = match rests {
-            true if self.is_unseen => self.part(50..250),
+            true if self.is_unseen() => self.part(50..250),
             true => self.millis(1..800),
             false => Duration::ZERO,
         };
@@ -192,12 +224,14 @@ impl Draw {
             return What::Ask { place };
         }
         let hold = match self.rng.u32(0..12) {
+            _ if self.is_due() => self.part(100..300),
             0..3 => Duration::ZERO,
             // A hold that outlasts a session is for the clocks.
             3 => self.part(40..150),
             _ => self.millis(1..600),
         };
-        let (way, kind) = (self.way(), places[place].kind);
+        let way = if self.is_due() { Way::Wait } else { self.way() };
+        let kind = places[place].kind;
         let members: Vec<usize> = (0..places.len()).filter(|place| is_member(places[*place].kind)).collect();
         if members.len() > 1 && is_member(kind) && self.one_in(3) {
             return What::Several { places: members, way, hold };
@@ -237,8 +271,19 @@ impl Draw {
     fn faults(&mut self, servers: usize, places: &[Place], processes: usize, lasts: Duration) -> Vec<Planned> {
         // Some runs are calm, so that waits and hand-overs are seen, too.
         let seldom = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX) * 4;
-        let between = if self.is_unseen { seldom } else { self.of(&[800, 1_500, 3_000, 10_000]) };
+        let between = if self.is_unseen() { seldom } else { self.of(&[800, 1_500, 3_000, 10_000]) };
         let (mut faults, mut at) = (Vec::new(), Duration::ZERO);
+        while self.is_due() {
+            at += self.part(50..150);
+            let link = Link { process: None, server: None };
+            faults.push(Planned { at, fault: Fault::Cut { link, is_reset: true } });
+            at += self.part(45..60);
+            faults.push(Planned { at, fault: Fault::StopUntilDue { longer: self.part(0..2) } });
+            at += self.timeout;
+            if at >= lasts {
+                return faults;
+            }
+        }
         loop {
             // One that comes while the one before is being dealt with meets what no fault meets alone.
             at += if self.one_in(4) { self.part(0..12) } else { self.millis(1..between * 2) };
@@ -273,7 +318,7 @@ impl Draw {
         let (process, place) = (self.rng.usize(0..processes), self.rng.usize(0..places.len()));
         let (link, lasts) = (self.link(servers, processes), self.lasts());
         // The number of the permits.
-        let number = if self.is_unseen { 57 } else { self.rng.u32(0..74) };
+        let number = if self.is_unseen() { 57 } else { self.rng.u32(0..74) };
         match number {
             0..8 => Fault::Cut { link, is_reset: self.rng.bool() },
             8..14 => {

@@ -250,6 +250,10 @@ pub(crate) enum Fault {
         server: Target,
         lasts: Duration,
     },
+    /// A follower stands still until so long after a session of its clients is due.
+    StopUntilDue {
+        longer: Duration,
+    },
     /// All servers stand still.
     StopAll {
         lasts: Duration,
@@ -341,6 +345,7 @@ impl Fault {
             Fault::Names { .. } => "name service",
             Fault::Crash { .. } => "server crash",
             Fault::StopServer { .. } => "server paused",
+            Fault::StopUntilDue { .. } => "follower paused until a session is due",
             Fault::StopAll { .. } => "all servers paused",
             Fault::Elect => "leader change",
             Fault::Isolate { server: Target::Leader, .. } => "leader isolated",

@@ -364,14 +364,19 @@ impl World {
     fn answered(&mut self, sent: Instant, now: Instant) {
         self.outcome.answers += 1;
         self.liveness.received(now);
-        if self.rule == Rule::Whole {
-            return self.liveness.heartbeat_answered(sent, now);
+        match self.rule {
+            Rule::Whole => self.liveness.heartbeat_answered(sent, now),
+            Rule::NothingIsConfirmed => {
+                self.liveness.heartbeat_answered(sent, now);
+                // As if a heartbeat had followed at once.
+                self.liveness.confirm(now + Duration::from_micros(T), now);
+            }
+            Rule::FromSendToSend => {
+                self.liveness.heartbeat_refused(sent, now);
+                self.liveness.pair(sent, sent, now);
+                self.liveness.confirm(sent, now);
+            }
         }
-        self.liveness.heartbeat_refused(sent, now);
-        if self.rule == Rule::FromSendToSend {
-            self.liveness.forget_what_may_be_due(now);
-        }
-        self.liveness.pair(sent, if self.rule == Rule::FromSendToSend { sent } else { now });
     }
 
     fn client_timer(&mut self) {

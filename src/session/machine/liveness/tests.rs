@@ -47,28 +47,50 @@ fn a_handshake_that_proves_nothing_by_itself_is_a_heartbeat_like_any_other() {
     }
 }
 
+/// Until the second heartbeat came to the leader nobody can say that the first one's touch was in time.
 #[test]
-fn once_the_session_may_be_due_earlier_heartbeats_prove_nothing() {
+fn in_doubt_a_pair_proves_something_once_another_heartbeat_has_followed_it() {
     let due = T - T / 20;
-    // The first one, by how long after the session may be due it was sent.
-    for (late, proves) in [(Duration::ZERO, true), (Duration::from_nanos(1), false)] {
+    let late = Duration::from_nanos(1);
+    for (pause, confirms) in [(T / 4, true), (T / 4 - late, false)] {
         let (mut liveness, start) = connected();
         let first = start + due - late;
-        liveness.heartbeat_answered(first, first);
         let second = start + due + T / 4;
-        liveness.heartbeat_answered(second, second);
-        assert_eq!(liveness.valid_until(), after_margin(if proves { first } else { start }), "{late:?}");
-        let third = second + T / 4;
+        let third = second + pause;
+        for sent in [first, second] {
+            liveness.heartbeat_answered(sent, sent);
+            assert_eq!(liveness.valid_until(), after_margin(start));
+        }
         liveness.heartbeat_answered(third, third);
-        assert_eq!(liveness.valid_until(), after_margin(second));
+        let proved = if confirms { second } else { start };
+        assert_eq!(liveness.valid_until(), after_margin(proved), "{pause:?}");
+        // The last pair counts, however early the first one was.
+        liveness.heartbeat_answered(third + T / 4, third + T / 4);
+        assert_eq!(liveness.valid_until(), after_margin(third));
     }
-    // So does a handshake that was sent before that.
+    // A proof that has run out before it was confirmed is none, nor is it one for those after it.
+    let (mut liveness, start) = connected();
+    let sent = [due, due + T / 4, due * 2, due * 2 + T / 4, due * 2 + T / 2].map(|after| start + after);
+    for (sent, proved) in sent.into_iter().zip([start, start, start, start, sent[3]]) {
+        liveness.heartbeat_answered(sent, sent);
+        assert_eq!(liveness.valid_until(), after_margin(proved));
+    }
+    // The leader answers a handshake itself: that one is a pair of its own.
     let (mut liveness, start) = connected();
     liveness.disconnected();
-    let again = start + due - Duration::from_nanos(1);
+    let again = start + due - late;
     liveness.connected(T, Origin::Resumed { sent: again, counts: true }, start + due);
-    liveness.heartbeat_answered(start + due + T / 4, start + due + T / 4);
+    liveness.heartbeat_answered(start + due + T / 4 - late, start + due + T / 4);
     assert_eq!(liveness.valid_until(), after_margin(start));
+    liveness.heartbeat_answered(start + due + T / 4, start + due + T / 4);
+    assert_eq!(liveness.valid_until(), after_margin(again));
+    // What one connection has proved is not confirmed over another one.
+    liveness.disconnected();
+    let again = again + due;
+    liveness.connected(T, Origin::Resumed { sent: again, counts: true }, again);
+    liveness.disconnected();
+    liveness.connected(T, Origin::Resumed { sent: again + T, counts: true }, again + T);
+    assert!(liveness.valid_until() < Some(again));
 }
 
 /// Of a session whose age nobody knows.

@@ -29,8 +29,8 @@ pub(super) struct Faults {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
     Whole,
-    /// Heartbeats from before the session may have been due go on counting.
-    NothingIsForgotten,
+    /// What a pair says counts at once, also in doubt.
+    NothingIsConfirmed,
     /// A pair counts from send to send instead of from answer to send.
     FromSendToSend,
 }
