@@ -49,8 +49,9 @@ pub(crate) fn longest_round_trip(timeout: Duration) -> Duration {
 /// lowers it may be lost, and the leader goes by it all the same.
 ///
 /// The proof holds for a follower, for an observer of the leader, and for the leader itself. If an observer follows a follower
-/// (an observer master), a touch takes two pings, and nothing is proved. Nor does it hold for a leader that pauses in between,
-/// so that its ping is overdue when the second heartbeat comes, and pauses again before the answer to that ping.
+/// (an observer master), a touch takes two pings, and nothing is proved. Nor does it hold where a ping is late, so that the second
+/// heartbeat overtakes the first one's touch, and the touch is late as well: the leader or the follower pauses, or a message
+/// between them takes long, and so does what comes after it.
 #[derive(Debug)]
 pub(crate) struct Liveness {
     timeout: Duration,
@@ -73,8 +74,8 @@ pub(crate) struct Liveness {
 pub(crate) enum Origin {
     /// The leader made the session.
     Created(Instant),
-    /// The leader touched a session that there was. It `counts` where a leader is believed that may be cut off
-    /// from the others.
+    /// A session that there was. It `counts` where the leader itself answered, and is believed though it may be cut off from
+    /// the others.
     Resumed { sent: Instant, counts: bool },
     /// A read-only server has no leader, and answers while the quorum on the other side lets the session expire.
     ReadOnly,
@@ -86,7 +87,8 @@ struct Heartbeat {
     answered: Instant,
 }
 
-/// What was proved while the session was in doubt: it lives until then if it was not about to be expired as the proof began.
+/// What was proved while the session was in doubt: it lives until then if the leader had not
+/// taken it from its clock before the touch came.
 #[derive(Debug, Clone, Copy)]
 struct Unconfirmed {
     until: Instant,
@@ -116,7 +118,7 @@ impl Liveness {
     }
 
     /// A server took the session up. The handshake is a heartbeat like any other, which another one has to follow, and
-    /// where the session cannot be due it is a touch by itself: the leader answers it.
+    /// where it counts a touch by itself.
     pub(crate) fn connected(&mut self, timeout: Duration, origin: Origin, now: Instant) {
         self.disconnected();
         self.timeout = timeout;
@@ -132,7 +134,8 @@ impl Liveness {
                 match self.certain_until(now) {
                     // The leader goes by this timeout from now on, even if it is shorter, and whatever counts as a proof.
                     Some(until) => self.valid_until = Some(if counts { touched } else { until.min(touched) }),
-                    None => self.proved(touched, now),
+                    None if counts => self.proved(touched, now),
+                    None => {}
                 }
                 self.heartbeat_answered(sent, now);
             }

@@ -44,8 +44,8 @@ enum Aim {
     /// Threads of one process pass a cached lock on among themselves, and only permits are taken away: others come now and
     /// then, and no watch tells of them.
     Unseen,
-    /// Sessions that were just taken up again over slow links meet a follower that stands still until they are due: the
-    /// leader answers for them while it expires them.
+    /// A follower stands still until sessions are due, just before it hands touches on: those of sessions that were taken up
+    /// again over slow links, which the leader answers for while it expires them, or those that came all at once.
     Due,
 }
 
@@ -276,9 +276,15 @@ impl Draw {
         while self.is_due() {
             at += self.part(50..150);
             let link = Link { process: None, server: None };
-            faults.push(Planned { at, fault: Fault::Cut { link, is_reset: true } });
-            at += self.part(45..60);
-            faults.push(Planned { at, fault: Fault::StopUntilDue { longer: self.part(0..2) } });
+            let (fault, stops_after, longer) = if self.rng.bool() {
+                (Fault::Cut { link, is_reset: true }, self.part(45..60), self.part(0..2))
+            } else {
+                let lasts = self.part(35..60);
+                (Fault::BlackHole { link, way: Direction::ToServer, lasts }, lasts + self.part(1..10), self.part(5..25))
+            };
+            faults.push(Planned { at, fault });
+            at += stops_after;
+            faults.push(Planned { at, fault: Fault::StopUntilDue { longer } });
             at += self.timeout;
             if at >= lasts {
                 return faults;

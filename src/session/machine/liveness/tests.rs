@@ -84,6 +84,15 @@ fn in_doubt_a_pair_proves_something_once_another_heartbeat_has_followed_it() {
     assert_eq!(liveness.valid_until(), after_margin(start));
     liveness.heartbeat_answered(start + due + T / 4, start + due + T / 4);
     assert_eq!(liveness.valid_until(), after_margin(again));
+    // One that does not count is a heartbeat like any other.
+    liveness.disconnected();
+    let resumed = again + due;
+    liveness.connected(T, Origin::Resumed { sent: resumed, counts: false }, resumed);
+    for (sent, proved) in [(resumed + T / 4, again), (resumed + T / 2, resumed + T / 4)] {
+        liveness.heartbeat_answered(sent, sent);
+        assert_eq!(liveness.valid_until(), after_margin(proved));
+    }
+    let again = resumed + T / 4;
     // What one connection has proved is not confirmed over another one.
     for again in [again + due, again + due + T / 4] {
         liveness.disconnected();
