@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// The doubt of one contender.
 ///
-/// Only time in which the servers could be asked counts. A process that is paused asks no server, and two heartbeats
+/// Only time in which the servers could be asked counts. A process that is paused asks no server, and heartbeats
 /// would settle its doubt as soon as it goes on. So a step that comes long after the sleep before it was to end begins
 /// the count anew, and so does a wait for a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]

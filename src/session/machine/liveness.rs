@@ -87,8 +87,8 @@ struct Heartbeat {
     answered: Instant,
 }
 
-/// What was proved while the session was in doubt: it lives until then if the leader had not
-/// taken it from its clock before the touch came.
+/// What was proved while the session was in doubt: it lives until then if the leader had not taken it from its clock before the
+/// touch came.
 #[derive(Debug, Clone, Copy)]
 struct Unconfirmed {
     until: Instant,

@@ -37,7 +37,7 @@ use worker::{Source, Worker};
 /// | limit of the package | what follows here |
 /// |---|---|
 /// | a call blocks until the network heals, and cannot be called back | callers end by their deadlines all the same; one thread stays behind for each session given up, until the call returns |
-/// | one call at a time returns an answer | requests go out one by one, in order: create and list are two round trips, not one; heartbeats do not overlap, so that locks stay certain up to a round trip of 0.13 of the session timeout, not 0.3, and on a slower link are in doubt but after a reconnect |
+/// | one call at a time returns an answer | requests go out one by one, in order: create and list are two round trips, not one; heartbeats do not overlap, so that locks stay certain up to a round trip of 0.13 of the session timeout, not 0.3, and are in doubt over a slower link |
 /// | no `create2` | the stat comes from an `exists` behind the `create` |
 /// | `CreateMode::Container` makes a plain znode; no TTL | containers are made as persistent znodes, which stay; TTL modes fail with `Unimplemented` |
 /// | no `sync` | a write to a znode of the session's own stands in for it, also as the heartbeat |

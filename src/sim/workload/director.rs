@@ -252,11 +252,10 @@ impl<'a> Director<'a> {
                 self.lasts(number, fault, *lasts);
             }
             Fault::StopUntilDue { longer } => {
-                if let Some((server, due)) = self.wait_for_due() {
-                    self.server(number, Target::Server(server));
-                    self.servers(|ensemble, now, _| ensemble.pause(server, now));
-                    self.lasts(number, fault, due + *longer);
-                }
+                let (server, due) = self.wait_for_due();
+                self.server(number, Target::Server(server));
+                self.servers(|ensemble, now, _| ensemble.pause(server, now));
+                self.lasts(number, fault, due + *longer);
             }
             Fault::StopAll { lasts } => {
                 self.servers(|ensemble, now, _| (0..ensemble.servers()).for_each(|server| ensemble.pause(server, now)));
@@ -302,16 +301,16 @@ impl<'a> Director<'a> {
     }
 
     /// Waits, a session timeout at most, for a follower with a session that is due so soon that its client still waits for an
-    /// answer then; returns how soon.
-    fn wait_for_due(&mut self) -> Option<(usize, Duration)> {
+    /// answer then. Which follower, and for how long its client waits at most.
+    fn wait_for_due(&mut self) -> (usize, Duration) {
         let (timeout, begin) = (self.plan.timeout, self.world.now());
+        let soon = timeout * 13 / 20;
         loop {
             let now = self.world.now();
-            let due = self.servers(|ensemble, _, _| ensemble.first_due_at_a_follower());
-            let soon = due.map(|(due, server)| (server, due.saturating_sub(now)));
-            let soon = soon.filter(|(_, due)| *due < timeout * 13 / 20);
-            if soon.is_some() || now > begin + timeout {
-                return soon;
+            let first = self.servers(|ensemble, _, _| ensemble.first_due_at_a_follower());
+            let (due, server) = first.map_or((soon, 0), |(due, server)| (due.saturating_sub(now), server));
+            if due < soon || now > begin + timeout {
+                return (server, due.min(soon));
             }
             self.until(now + timeout / 80);
         }
