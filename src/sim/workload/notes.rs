@@ -8,7 +8,7 @@ use std::{
 
 use super::plan::Plan;
 use crate::{
-    Hold, HoldState,
+    Hold, HoldState, LostReason,
     session::api::Session,
     sim::{
         check::{
@@ -107,8 +107,10 @@ impl Notes {
     /// A claim begins as its acquire returns.
     pub(crate) fn granted(&self, hold: &Hold, grant: &Grant<'_>) -> usize {
         let node = hold.node();
-        let (until, token) = (hold.valid_until(), hold.fencing_token());
-        let most = node.ends_at();
+        let (until, token, most) = (hold.valid_until(), hold.fencing_token(), node.ends_at());
+        // One that has lasted for too long while its thread stood still was certain until then, and says so no more.
+        let has_lasted = node.lost() == Some(LostReason::HeldTooLong);
+        let until = most.filter(|_| has_lasted).unwrap_or(until);
         let (session, znode) = (node.session().clone(), node.path().as_str().to_owned());
         let until = grant.process.true_time(until);
         let at = self.world.now();
