@@ -87,7 +87,7 @@ struct Heartbeat {
     answered: Instant,
 }
 
-/// What was proved while the session was in doubt: it lives until then if the leader had not taken it from its clock before the
+/// A proof that came while the session was in doubt. It holds if the leader had not taken the session from its clock before the
 /// touch came.
 #[derive(Debug, Clone, Copy)]
 struct Unconfirmed {
@@ -168,7 +168,7 @@ impl Liveness {
     /// The answer to a heartbeat says that the session lived.
     pub(crate) fn heartbeat_answered(&mut self, sent: Instant, now: Instant) {
         self.heartbeat_refused(sent, now);
-        self.pair(sent, now, now);
+        self.pair(sent, now);
         self.confirm(sent, now);
     }
 
@@ -191,13 +191,13 @@ impl Liveness {
     }
 
     /// Finds the last heartbeat that this one follows, and which therefore was a touch.
-    fn pair(&mut self, sent: Instant, answered: Instant, now: Instant) {
+    fn pair(&mut self, sent: Instant, now: Instant) {
         let followed = self.answered.iter().filter(|earlier| earlier.answered + self.timeout / 4 <= sent);
         if let Some(touched) = followed.map(|earlier| earlier.sent).max() {
             self.proved(self.lasts_from(touched), now);
             self.answered.retain(|earlier| earlier.sent > touched);
         }
-        self.answered.push(Heartbeat { sent, answered });
+        self.answered.push(Heartbeat { sent, answered: now });
     }
 
     /// The leader keeps the session until then, if it has not taken it from its clock before.

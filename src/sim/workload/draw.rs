@@ -37,7 +37,7 @@ impl Plan {
     }
 }
 
-/// What a plan is to bring about.
+/// A plan is made to bring this about.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Aim {
     Anything,

@@ -373,7 +373,7 @@ impl World {
             }
             Rule::FromSendToSend => {
                 self.liveness.heartbeat_refused(sent, now);
-                self.liveness.pair(sent, sent, now);
+                self.liveness.pair(sent, sent);
                 self.liveness.confirm(sent, now);
             }
         }

@@ -93,7 +93,7 @@ fn in_doubt_a_pair_proves_something_once_another_heartbeat_has_followed_it() {
         assert_eq!(liveness.valid_until(), after_margin(proved));
     }
     let again = resumed + T / 4;
-    // What one connection has proved is not confirmed over another one.
+    // A proof is not confirmed over another connection.
     for again in [again + due, again + due + T / 4] {
         liveness.disconnected();
         liveness.connected(T, Origin::Resumed { sent: again, counts: true }, again);

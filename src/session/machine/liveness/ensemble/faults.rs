@@ -29,7 +29,7 @@ pub(super) struct Faults {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
     Whole,
-    /// What a pair says counts at once, also in doubt.
+    /// A pair counts at once, also in doubt.
     NothingIsConfirmed,
     /// A pair counts from send to send instead of from answer to send.
     FromSendToSend,
