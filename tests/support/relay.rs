@@ -19,6 +19,7 @@ pub struct Relay {
 
 #[derive(Default)]
 struct Shared {
+    server: Mutex<String>,
     streams: Mutex<Vec<TcpStream>>,
     accepted: AtomicUsize,
     /// What the client sends stays in the kernel's buffers.
@@ -32,15 +33,16 @@ impl Relay {
     pub fn to(server: &str) -> Relay {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let shared = Arc::new(Shared::default());
-        let (server, inner) = (server.to_owned(), shared.clone());
+        let shared = Arc::new(Shared { server: Mutex::new(server.to_owned()), ..Shared::default() });
+        let inner = shared.clone();
         thread::spawn(move || {
             for client in listener.incoming() {
                 if inner.ended.load(Ordering::SeqCst) {
                     return;
                 }
                 let client = client.unwrap();
-                let Ok(server) = TcpStream::connect(&server) else { continue };
+                let server = inner.server.lock().unwrap().clone();
+                let Ok(server) = TcpStream::connect(server) else { continue };
                 inner.accepted.fetch_add(1, Ordering::SeqCst);
                 let ends = [&client, &server].map(|end| end.try_clone().unwrap());
                 inner.streams.lock().unwrap().extend(ends);
@@ -53,6 +55,11 @@ impl Relay {
 
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Later connections end at this server.
+    pub fn lead_to(&self, server: &str) {
+        server.clone_into(&mut self.shared.server.lock().unwrap());
     }
 
     /// How many connections there were.

@@ -356,27 +356,23 @@ mod slow {
 
     #[test]
     fn a_session_that_the_package_replaces_in_silence_is_noticed() {
-        let data = tempfile::tempdir().unwrap();
-        let server = TestingServer::builder().data_directory(data.path()).start().unwrap();
-        let relay = Relay::to(&server.connect_string());
-        let handle = handle(relay.address(), Duration::from_secs(40));
-        let factory = ZooKeeperSessionFactory::new(handle.clone());
-        let client = connect(builder(relay.address(), "", Duration::from_secs(40)).session_factory(factory));
-        let (id, lock) = (client.session_id(), mutex(&client));
-        let held = lock.lock().unwrap();
-        relay.deafen(true);
-        server.stop().unwrap();
-        // A server that has never heard of the session, and has more transactions than the handle has seen: with fewer it
-        // would not talk to it.
-        for entry in data.path().read_dir().unwrap() {
-            std::fs::remove_dir_all(entry.unwrap().path()).unwrap();
-        }
-        server.restart().unwrap();
-        let native = native(&server.connect_string(), "");
+        let [server, stranger] = [(); 2].map(|()| TestingServer::start().unwrap());
+        // A server that has more transactions than the handle has seen: with fewer it would not talk to it.
+        let native = native(&stranger.connect_string(), "");
         for _ in 0..100 {
             native.set_data().for_path_and_data("/", "").unwrap();
         }
-        relay.deafen(false);
+        let relay = Relay::to(&server.connect_string());
+        // The package closes a handle whose connection ends later than this after its start, and the lock is certain
+        // after 11/20 of it.
+        let timeout = 2 * SESSION;
+        let factory = ZooKeeperSessionFactory::new(handle(relay.address(), timeout));
+        let client = connect(builder(relay.address(), "", timeout).session_factory(factory));
+        let (id, lock) = (client.session_id(), mutex(&client));
+        let held = lock.lock().unwrap();
+        // One that has never heard of the session.
+        relay.lead_to(&stranger.connect_string());
+        relay.cut();
         eventually("told", || held.state() == HoldState::Lost(LostReason::SessionExpired));
         assert!(matches!(held.release(), Err(Error::LockLost { .. })));
         eventually("a new session", || client.is_connected());

@@ -110,8 +110,16 @@ fn many_callers_get_each_their_reply() {
     const THREADS: usize = 8;
     const ROUNDS: usize = 300;
     let fake = Fake::new();
-    let (client, peer) = Client::connected(&fake);
-    let server = thread::spawn(|| peer.answer_all());
+    let (client, mut peer) = Client::connected(&fake);
+    let server = thread::spawn(move || {
+        let mut asked = 0;
+        while let Some(request) = peer.next_request() {
+            peer.answer(&request);
+            // A machine that takes long for this sends heartbeats meanwhile, which are about the root.
+            asked += usize::from(request.op == op::SYNC && request.path() != "/");
+        }
+        asked
+    });
     thread::scope(|scope| {
         for thread in 0..THREADS {
             let session = &client.session;
@@ -127,9 +135,7 @@ fn many_callers_get_each_their_reply() {
         }
     });
     drop(client);
-    // A machine that takes long for this sends heartbeats meanwhile.
-    let ops = server.join().unwrap();
-    assert_eq!(ops.iter().filter(|op| **op == op::SYNC).count(), THREADS * ROUNDS);
+    assert_eq!(server.join().unwrap(), THREADS * ROUNDS);
 }
 
 #[test]
