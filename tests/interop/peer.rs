@@ -1,6 +1,6 @@
 //! Processes that contend, driven by lines: of this crate, of Curator, of ZooKeeper's own recipe, of kazoo.
 
-use std::{cell::RefCell, process::Command, sync::Mutex, time::Duration};
+use std::{cell::RefCell, process::Command, time::Duration};
 
 use curator_locks::testing::{TestingServer, expire_session};
 use nix::unistd::Pid;
@@ -37,10 +37,6 @@ impl Place {
     }
 }
 
-/// Processes of Curator's that wait for the next client: to start another one takes more of the processor's time than most
-/// tests do. They end with this process, which closes what they listen to.
-static FREE: Mutex<Vec<ChildProcess>> = Mutex::new(Vec::new());
-
 /// Killed when dropped.
 pub(crate) struct Peer {
     pub(crate) side: Side,
@@ -59,11 +55,7 @@ impl Peer {
     pub(crate) fn curator(place: &Place, options: &[&str]) -> Peer {
         let options = options.iter().map(|option| (*option).to_owned());
         let arguments: Vec<String> = place.arguments().into_iter().chain(options).collect();
-        let jvm_options = place.login.jvm_options();
-        let free = if jvm_options.is_empty() { FREE.lock().unwrap().pop() } else { None };
-        let Some(mut free) = free else { return Peer::foreign(Side::Java, peers::curator(&jvm_options, &arguments)) };
-        free.tell(&arguments.join("\t"));
-        Peer::begin(Side::Java, free)
+        Peer::foreign(Side::Java, peers::curator(&place.login.jvm_options(), &arguments))
     }
 
     pub(crate) fn write_lock(place: &Place) -> Peer {
@@ -194,13 +186,7 @@ impl Peer {
     pub(crate) fn quit(self) {
         self.tell("quit");
         // Its listeners may still tell of what came before.
-        loop {
-            match &*self.line() {
-                "bye" => return,
-                "free" => return FREE.lock().unwrap().push(self.process.into_inner()),
-                _ => {}
-            }
-        }
+        while self.line() != "bye" {}
     }
 
     pub(crate) fn pid(&self) -> Pid {

@@ -80,24 +80,18 @@ public final class CuratorPeer {
     }
 
     public static void main(String[] arguments) throws Exception {
-        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String[] place = arguments; place != null; ) {
-            CuratorPeer peer = new CuratorPeer(place);
-            peer.connect();
-            byte[] password = peer.client.getZookeeperClient().getZooKeeper().getSessionPasswd();
-            say("ready " + peer.session() + " " + HexFormat.of().formatHex(password));
-            place = peer.listen(in);
-        }
-        // The owner may be stuck in a wait, which Curator does not end when its client is closed.
-        System.exit(0);
+        CuratorPeer peer = new CuratorPeer(arguments);
+        peer.connect();
+        byte[] password = peer.client.getZookeeperClient().getZooKeeper().getSessionPasswd();
+        say("ready " + peer.session() + " " + HexFormat.of().formatHex(password));
+        peer.listen();
     }
 
-    // Whoever holds a lock of Curator's is a thread, so all locks belong to one; the others keep listening. What the next
-    // client of this process is made of; null if there is none.
-    private String[] listen(BufferedReader in) throws Exception {
+    // Whoever holds a lock of Curator's is a thread, so all locks belong to one; the others keep listening.
+    private void listen() throws Exception {
         ExecutorService owner = Executors.newSingleThreadExecutor();
-        String line;
-        while ((line = in.readLine()) != null && !line.equals("quit")) {
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line; (line = in.readLine()) != null && !line.equals("quit"); ) {
             String[] words = line.split(" ");
             Task task = () -> obey(words);
             switch (words[0]) {
@@ -106,16 +100,9 @@ public final class CuratorPeer {
             }
         }
         client.close();
-        owner.shutdown();
-        // The next one may have to log in as somebody else.
-        boolean isOfUse = !Boolean.getBoolean("peer.creatorOnly") && owner.awaitTermination(200, TimeUnit.MILLISECONDS);
-        if (line == null || !isOfUse) {
-            say("bye");
-            return null;
-        }
-        say("free");
-        line = in.readLine();
-        return line == null ? null : line.split("\t");
+        say("bye");
+        // The owner may be stuck in a wait, which Curator does not end when its client is closed.
+        System.exit(0);
     }
 
     private void obey(String[] words) throws Exception {
