@@ -225,7 +225,7 @@ fn watches_that_lapse_leave_nothing_in_the_process() {
     for _ in 0..times {
         assert!(!waiter.acquire_timeout(Duration::from_millis(1)).unwrap());
     }
-    // What an acquire had sent when its time was up is answered and taken back behind it.
+    // An acquire whose time is up waits for no answer: a watch that one leaves is taken back behind it.
     eventually("no watch is left of all these", || client.metrics().watches == 0);
     let watched = server().four_letter_word("wchs").unwrap();
     println!("{times} time-outs: {}", watched.lines().last().unwrap_or_default());

@@ -177,7 +177,7 @@ fn what_is_left_after_a_wait_goes_together_and_the_next_acquires_one_by_one() {
     thread::scope(|scope| {
         let waits = scope.spawn(|| held_for_a_look(&scene, &lock, &paths));
         scene.await_left(&paths, &[1, 2, 0, 0]);
-        // Its own first one and the one in front of it.
+        // The waiter watches the znode in front of its own in the second queue, and its own.
         let watches = || scene.proxy.log().iter().filter(|request| request.op == op::GET_DATA).count();
         eventually("it watches two znodes", || watches() == 2);
         scene.operations();

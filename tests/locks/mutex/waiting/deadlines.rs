@@ -101,12 +101,14 @@ fn granted_too_late(server: &TestingServer, holds: Kind, waits: Kind) -> (usize,
     (granted, clients)
 }
 
+/// A timed acquire waits for so long, and so does the sleep beside it.
+const LENGTH: Duration = Duration::from_secs(5);
+
 /// How late timed acquires of held locks return, each with how late a sleep of the same length ended beside it whose
 /// thread then deleted a znode as well; and how much of the processor's time each of them had.
 ///
 /// Each has a session of its own: the thread of a session that others keep awake hands replies over sooner.
 fn lateness_beside_sleeps(clients: &[[CuratorFramework; 2]]) -> Vec<[(Duration, Duration); 2]> {
-    const LENGTH: Duration = Duration::from_secs(5);
     let acquire = |client: &CuratorFramework, number: usize| {
         let wanted = fair(client, &format!("/locks/{number}"));
         be_nice();
@@ -148,16 +150,19 @@ fn a_timed_acquire_is_no_later_than_a_sleep_and_a_round_trip() {
     // On a busy machine a nice thread waits for each piece of its work, so it is as late as its work is long: an acquire
     // works for 1.5 times as long as what is beside it.
     let per_work = |(late, work): (Duration, Duration)| late.div_duration_f64(work);
-    let is_punctual = || {
+    for _ in 0..3 {
         let late = lateness_beside_sleeps(&clients);
         let later = late.iter().filter(|[acquire, sleep]| per_work(*acquire) > 2.0 * per_work(*sleep)).count();
         println!("acquires more than twice as late as the sleep beside them: {later} of {}, {late:?}", late.len());
         // By chance alone every other one is the later of the two.
-        later <= late.len() * 3 / 4
-    };
-    // Nice threads that get next to nothing for seconds are late many at a time, which is no chance of each. What makes
-    // acquires late by itself does so each time.
-    assert!((0..3).any(|_| is_punctual()));
+        if later <= late.len() * 3 / 4 {
+            return;
+        }
+        // Only where most sleeps are later than a nice thread's slack, too, is it the machine's fault, and seen once more.
+        let late_sleeps = late.iter().filter(|[_, (sleep, _)]| *sleep > LENGTH / 200).count();
+        assert!(late_sleeps > late.len() / 2, "{later} of {}: {late:?}", late.len());
+    }
+    panic!("late three times in a row");
 }
 
 mod slow {
