@@ -1,6 +1,6 @@
 //! Several locks in one transaction: what it costs, whom it never keeps waiting, and what a lost reply leaves.
 
-use std::sync::OnceLock;
+use std::{collections::HashSet, sync::OnceLock};
 
 use curator_locks::{
     Acl, Dialect, InterProcessReadWriteLock, perms,
@@ -177,9 +177,13 @@ fn what_is_left_after_a_wait_goes_together_and_the_next_acquires_one_by_one() {
     thread::scope(|scope| {
         let waits = scope.spawn(|| held_for_a_look(&scene, &lock, &paths));
         scene.await_left(&paths, &[1, 2, 0, 0]);
-        // The waiter watches the znode in front of its own in the second queue, and its own.
-        let watches = || scene.proxy.log().iter().filter(|request| request.op == op::GET_DATA).count();
-        eventually("it watches two znodes", || watches() == 2);
+        // The waiter watches the znode in front of its own in the second queue, its own, and after a while the one that
+        // it holds in the first.
+        let watched = || {
+            let log = scene.proxy.log().into_iter().filter(|request| request.op == op::GET_DATA);
+            log.map(|request| request.path).collect::<HashSet<_>>().len()
+        };
+        eventually("it watches three znodes", || watched() == 3);
         scene.operations();
         held.release().unwrap();
         assert_eq!(waits.join().unwrap(), [1; 4]);
