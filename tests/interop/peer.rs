@@ -1,6 +1,6 @@
 //! Processes that contend, driven by lines: of this crate, of Curator, of ZooKeeper's own recipe, of kazoo.
 
-use std::{cell::RefCell, process::Command, time::Duration};
+use std::{cell::RefCell, process::Command, sync::Mutex, time::Duration};
 
 use curator_locks::testing::{TestingServer, expire_session};
 use nix::unistd::Pid;
@@ -37,12 +37,18 @@ impl Place {
     }
 }
 
+/// Processes of Curator's without a client: to start one takes more of a processor than most tests do. They end with this
+/// process, as what they read from is closed then.
+static FREE: Mutex<Vec<ChildProcess>> = Mutex::new(Vec::new());
+
 /// Killed when dropped.
 pub(crate) struct Peer {
     pub(crate) side: Side,
     process: RefCell<ChildProcess>,
     pub(crate) session: i64,
     password: [u8; 16],
+    /// Whether its process can have another client after this one.
+    serves_again: bool,
 }
 
 impl Peer {
@@ -55,7 +61,16 @@ impl Peer {
     pub(crate) fn curator(place: &Place, options: &[&str]) -> Peer {
         let options = options.iter().map(|option| (*option).to_owned());
         let arguments: Vec<String> = place.arguments().into_iter().chain(options).collect();
-        Peer::foreign(Side::Java, peers::curator(&place.login.jvm_options(), &arguments))
+        let jvm_options = place.login.jvm_options();
+        let serves_again = jvm_options.is_empty();
+        let free = if serves_again { FREE.lock().unwrap().pop() } else { None };
+        let peer = if let Some(mut free) = free {
+            free.tell(&arguments.join("\t"));
+            Peer::begin(Side::Java, free)
+        } else {
+            Peer::foreign(Side::Java, peers::curator(&jvm_options, &arguments))
+        };
+        Peer { serves_again, ..peer }
     }
 
     pub(crate) fn write_lock(place: &Place) -> Peer {
@@ -87,7 +102,7 @@ impl Peer {
     }
 
     fn begin(side: Side, process: ChildProcess) -> Peer {
-        Peer { side, process: RefCell::new(process), session: 0, password: [0; 16] }
+        Peer { side, process: RefCell::new(process), session: 0, password: [0; 16], serves_again: false }
     }
 
     /// Waits until it has connected. Apart from the start, so that several start at a time.
@@ -98,7 +113,14 @@ impl Peer {
 
     #[track_caller]
     pub(crate) fn hear_session(&mut self, word: &str) {
-        let said = self.hear(word);
+        // Where it had another client before, listeners of that one may still tell of its end.
+        let said = loop {
+            let line = self.line();
+            if let Some(said) = line.strip_prefix(&format!("{word} ")) {
+                break said.to_owned();
+            }
+            assert!(self.serves_again && !line.starts_with("error "), "{:?} says: {line}", self.side);
+        };
         let (session, password) = said.split_once(' ').unwrap();
         self.session = session.parse().unwrap();
         self.password = u128::from_str_radix(password, 16).unwrap().to_be_bytes();
@@ -184,9 +206,15 @@ impl Peer {
     }
 
     pub(crate) fn quit(self) {
-        self.tell("quit");
+        self.tell(if self.serves_again { "leave" } else { "quit" });
         // Its listeners may still tell of what came before.
-        while self.line() != "bye" {}
+        loop {
+            match &*self.line() {
+                "bye" => return,
+                "free" => return FREE.lock().unwrap().push(self.process.into_inner()),
+                _ => {}
+            }
+        }
     }
 
     pub(crate) fn pid(&self) -> Pid {

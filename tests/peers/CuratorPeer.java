@@ -80,18 +80,24 @@ public final class CuratorPeer {
     }
 
     public static void main(String[] arguments) throws Exception {
-        CuratorPeer peer = new CuratorPeer(arguments);
-        peer.connect();
-        byte[] password = peer.client.getZookeeperClient().getZooKeeper().getSessionPasswd();
-        say("ready " + peer.session() + " " + HexFormat.of().formatHex(password));
-        peer.listen();
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String[] place = arguments; place != null; ) {
+            CuratorPeer peer = new CuratorPeer(place);
+            peer.connect();
+            byte[] password = peer.client.getZookeeperClient().getZooKeeper().getSessionPasswd();
+            say("ready " + peer.session() + " " + HexFormat.of().formatHex(password));
+            place = peer.listen(in);
+        }
+        // The owner may be stuck in a wait, which Curator does not end when its client is closed.
+        System.exit(0);
     }
 
-    // Whoever holds a lock of Curator's is a thread, so all locks belong to one; the others keep listening.
-    private void listen() throws Exception {
+    // Whoever holds a lock of Curator's is a thread, so all locks belong to one; the others keep listening. Gives the
+    // arguments of the client that comes next, and null if none does.
+    private String[] listen(BufferedReader in) throws Exception {
         ExecutorService owner = Executors.newSingleThreadExecutor();
-        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line; (line = in.readLine()) != null && !line.equals("quit"); ) {
+        String line;
+        while ((line = in.readLine()) != null && !line.equals("quit") && !line.equals("leave")) {
             String[] words = line.split(" ");
             Task task = () -> obey(words);
             switch (words[0]) {
@@ -100,9 +106,14 @@ public final class CuratorPeer {
             }
         }
         client.close();
-        say("bye");
-        // The owner may be stuck in a wait, which Curator does not end when its client is closed.
-        System.exit(0);
+        owner.shutdown();
+        if (!"leave".equals(line) || !owner.awaitTermination(200, TimeUnit.MILLISECONDS)) {
+            say("bye");
+            return null;
+        }
+        say("free");
+        line = in.readLine();
+        return line == null ? null : line.split("\t");
     }
 
     private void obey(String[] words) throws Exception {
