@@ -11,29 +11,46 @@ use std::{
 use curator_locks::testing::{Direction, Fault, FaultProxy, RequestMatch, TestingServer, op};
 
 use crate::support::{
-    eventually,
+    eventually, namespace,
     raw::{CREATE, NO_NODE, OK, PING, RawClient, create_body},
+    server,
 };
 
 const SESSION: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(60);
 
-/// A server, a proxy before it, and a client behind the proxy.
-fn stage() -> (TestingServer, FaultProxy, RawClient) {
+/// A proxy before the server that all tests share, and a client behind the proxy.
+fn stage() -> (FaultProxy, RawClient) {
+    stage_at(server())
+}
+
+/// The same with a server that serves nobody else.
+fn stage_alone() -> (TestingServer, FaultProxy, RawClient) {
     let server = TestingServer::start().unwrap();
+    let (proxy, client) = stage_at(&server);
+    (server, proxy, client)
+}
+
+fn stage_at(server: &TestingServer) -> (FaultProxy, RawClient) {
     let proxy = FaultProxy::start(server.connect_string()).unwrap();
     let client = connect(&proxy);
-    (server, proxy, client)
+    (proxy, client)
 }
 
 fn connect(proxy: &FaultProxy) -> RawClient {
     RawClient::connect(&proxy.connect_string(), SESSION).unwrap()
 }
 
-/// Whether the znode exists, as the server says without the proxy.
-fn exists(server: &TestingServer, path: &str) -> bool {
-    RawClient::connect(&server.connect_string(), SESSION).unwrap().exists(path).unwrap() == OK
+/// Paths that no other test uses.
+fn own_paths() -> impl Fn(&str) -> String {
+    let test = namespace();
+    move |name| format!("/{test}-{name}")
+}
+
+/// Whether the znode exists, as the shared server says without the proxy.
+fn exists(path: &str) -> bool {
+    RawClient::connect(&server().connect_string(), SESSION).unwrap().exists(path).unwrap() == OK
 }
 
 /// The client gets nothing, and its connection is not closed.
@@ -56,17 +73,18 @@ fn threads_of_proxies() -> usize {
 
 #[test]
 fn everything_passes_and_is_counted() {
-    let (server, proxy, mut client) = stage();
-    assert_eq!(client.create("/a", false).unwrap(), OK);
-    assert_eq!(client.exists("/missing").unwrap(), NO_NODE);
+    let (proxy, mut client) = stage();
+    let at = own_paths();
+    assert_eq!(client.create(&at("a"), false).unwrap(), OK);
+    assert_eq!(client.exists(&at("missing")).unwrap(), NO_NODE);
     assert_eq!(client.ping().unwrap(), OK);
-    assert!(exists(&server, "/a"));
+    assert!(exists(&at("a")));
     assert_eq!((proxy.connections(), proxy.open_connections()), (1, 1));
     assert_eq!([op::CREATE, op::EXISTS, op::PING, op::DELETE].map(|op| proxy.requests(op)), [1, 1, 1, 0]);
     let log = proxy.log();
     assert_eq!(log.iter().map(|record| record.op).collect::<Vec<_>>(), [op::CREATE, op::EXISTS, op::PING]);
     assert_eq!(log.iter().map(|record| record.error).collect::<Vec<_>>(), [Some(OK), Some(NO_NODE), Some(OK)]);
-    assert_eq!(log[0].path.as_deref(), Some("/a"));
+    assert_eq!(log[0].path.as_deref(), Some(&*at("a")));
     assert!(log.iter().all(|record| record.connection == 1 && record.replied.unwrap() >= record.received));
     proxy.clear_log();
     assert!(proxy.log().is_empty());
@@ -75,7 +93,7 @@ fn everything_passes_and_is_counted() {
 
 #[test]
 fn a_client_that_closes_is_gone_at_the_server_too() {
-    let (server, proxy, client) = stage();
+    let (server, proxy, client) = stage_alone();
     drop(client);
     eventually("the proxy has no connection", || proxy.open_connections() == 0);
     // The one that asks is counted.
@@ -84,7 +102,7 @@ fn a_client_that_closes_is_gone_at_the_server_too() {
 
 #[test]
 fn four_letter_words_pass() {
-    let (_server, proxy, _client) = stage();
+    let (proxy, _client) = stage();
     let mut stream = TcpStream::connect(proxy.connect_string()).unwrap();
     stream.write_all(b"ruok").unwrap();
     let mut answer = String::new();
@@ -94,7 +112,7 @@ fn four_letter_words_pass() {
 
 #[test]
 fn cut_ends_connections_in_order_and_reset_does_not() {
-    let (_server, proxy, mut client) = stage();
+    let (proxy, mut client) = stage();
     assert_eq!(proxy.cut(), 1);
     assert!(hears_the_end(&mut client));
     let mut client = connect(&proxy);
@@ -107,7 +125,7 @@ fn cut_ends_connections_in_order_and_reset_does_not() {
 
 #[test]
 fn refused_is_refused_until_it_passes_again() {
-    let (_server, proxy, mut client) = stage();
+    let (proxy, mut client) = stage();
     proxy.refuse();
     proxy.refuse();
     assert_eq!(TcpStream::connect(proxy.connect_string()).unwrap_err().kind(), ErrorKind::ConnectionRefused);
@@ -119,7 +137,7 @@ fn refused_is_refused_until_it_passes_again() {
 
 #[test]
 fn a_server_that_is_not_there_resets_the_client() {
-    let (server, proxy, mut client) = stage();
+    let (server, proxy, mut client) = stage_alone();
     server.kill().unwrap();
     assert!(client.receive().is_err());
     drop(client);
@@ -132,7 +150,7 @@ fn a_server_that_is_not_there_resets_the_client() {
 
 #[test]
 fn a_delay_is_added_in_each_direction_but_takes_no_throughput() {
-    let (_server, proxy, mut client) = stage();
+    let (proxy, mut client) = stage();
     proxy.delay(Duration::from_millis(100));
     let begin = Instant::now();
     for _ in 0..300 {
@@ -150,23 +168,25 @@ fn a_delay_is_added_in_each_direction_but_takes_no_throughput() {
 
 #[test]
 fn a_black_hole_to_the_server_keeps_requests_and_delivers_them_afterwards() {
-    let (server, proxy, mut client) = stage();
+    let (proxy, mut client) = stage();
+    let at = own_paths();
     proxy.black_hole(Direction::ToServer);
-    client.send(CREATE, &create_body("/kept", false)).unwrap();
+    client.send(CREATE, &create_body(&at("kept"), false)).unwrap();
     eventually("the request has reached the proxy", || proxy.requests(op::CREATE) == 1);
     assert!(hears_nothing(&mut client));
-    assert!(!exists(&server, "/kept"));
+    assert!(!exists(&at("kept")));
     proxy.pass().unwrap();
     assert_eq!(client.receive().unwrap().code, OK);
-    assert!(exists(&server, "/kept"));
+    assert!(exists(&at("kept")));
 }
 
 #[test]
 fn a_black_hole_to_the_client_lets_requests_take_effect() {
-    let (server, proxy, mut client) = stage();
+    let (proxy, mut client) = stage();
+    let at = own_paths();
     proxy.black_hole(Direction::ToClient);
-    client.send(CREATE, &create_body("/done", false)).unwrap();
-    eventually("the server has done it", || exists(&server, "/done"));
+    client.send(CREATE, &create_body(&at("done"), false)).unwrap();
+    eventually("the server has done it", || exists(&at("done")));
     assert!(hears_nothing(&mut client));
     proxy.pass().unwrap();
     assert_eq!(client.receive().unwrap().code, OK);
@@ -174,15 +194,16 @@ fn a_black_hole_to_the_client_lets_requests_take_effect() {
 
 #[test]
 fn a_second_black_hole_in_the_other_direction_leaves_the_first_one_as_it_is() {
-    let (server, proxy, mut client) = stage();
+    let (proxy, mut client) = stage();
+    let at = own_paths();
     proxy.black_hole(Direction::ToClient);
-    client.send(CREATE, &create_body("/done", false)).unwrap();
-    eventually("the server has done it", || exists(&server, "/done"));
+    client.send(CREATE, &create_body(&at("done"), false)).unwrap();
+    eventually("the server has done it", || exists(&at("done")));
     proxy.black_hole(Direction::ToServer);
-    client.send(CREATE, &create_body("/kept", false)).unwrap();
+    client.send(CREATE, &create_body(&at("kept"), false)).unwrap();
     eventually("the request has reached the proxy", || proxy.requests(op::CREATE) == 2);
     assert!(hears_nothing(&mut client), "the first one is gone");
-    assert!(!exists(&server, "/kept"));
+    assert!(!exists(&at("kept")));
     proxy.pass().unwrap();
     assert_eq!(client.receive().unwrap().code, OK);
     assert_eq!(client.receive().unwrap().code, OK);
@@ -190,7 +211,7 @@ fn a_second_black_hole_in_the_other_direction_leaves_the_first_one_as_it_is() {
 
 #[test]
 fn a_black_hole_swallows_new_connections_and_hides_the_end_of_old_ones() {
-    let (server, proxy, mut client) = stage();
+    let (server, proxy, mut client) = stage_alone();
     proxy.black_hole(Direction::Both);
     let mut newcomer = TcpStream::connect(proxy.connect_string()).unwrap();
     newcomer.set_read_timeout(Some(SHORT)).unwrap();
@@ -204,7 +225,7 @@ fn a_black_hole_swallows_new_connections_and_hides_the_end_of_old_ones() {
 
 #[test]
 fn a_client_that_left_a_black_hole_does_not_reach_the_server_afterwards() {
-    let (server, proxy, mut client) = stage();
+    let (server, proxy, mut client) = stage_alone();
     proxy.black_hole(Direction::Both);
     let mut ghost = TcpStream::connect(proxy.connect_string()).unwrap();
     ghost.set_read_timeout(Some(SHORT)).unwrap();
@@ -221,76 +242,81 @@ fn a_client_that_left_a_black_hole_does_not_reach_the_server_afterwards() {
 
 #[test]
 fn the_connection_is_cut_after_the_kth_request() {
-    let (server, proxy, mut client) = stage();
+    let (proxy, mut client) = stage();
+    let at = own_paths();
     let fault = proxy.cut_after(3);
-    assert_eq!(client.create("/1", false).unwrap(), OK);
+    assert_eq!(client.create(&at("1"), false).unwrap(), OK);
     assert_eq!(client.ping().unwrap(), OK);
-    assert_eq!(client.create("/2", false).unwrap(), OK);
-    client.send(CREATE, &create_body("/3", false)).unwrap();
+    assert_eq!(client.create(&at("2"), false).unwrap(), OK);
+    client.send(CREATE, &create_body(&at("3"), false)).unwrap();
     fault.wait_for_hits(1, LONG).unwrap();
     eventually("the connection ends", || client.receive().is_err());
-    eventually("the server has got it", || exists(&server, "/3"));
+    eventually("the server has got it", || exists(&at("3")));
     assert_eq!(connect(&proxy).ping().unwrap(), OK);
 }
 
 #[test]
 fn a_dropped_reply_leaves_the_request_done_and_the_connection_open() {
-    let (server, proxy, mut client) = stage();
-    let requests = RequestMatch::creates().path(|path| path.starts_with("/lock")).skip(1).times(2);
+    let (proxy, mut client) = stage();
+    let at = own_paths();
+    let requests = RequestMatch::creates().path(|path| path.contains("-lock")).skip(1).times(2);
     let fault = proxy.inject(requests, Fault::DropReply);
-    assert_eq!(client.create("/other", false).unwrap(), OK);
-    assert_eq!(client.create("/lock1", false).unwrap(), OK);
-    client.send(CREATE, &create_body("/lock2", false)).unwrap();
-    client.send(CREATE, &create_body("/lock3", false)).unwrap();
-    let xid = client.send(CREATE, &create_body("/lock4", false)).unwrap();
+    assert_eq!(client.create(&at("other"), false).unwrap(), OK);
+    assert_eq!(client.create(&at("lock1"), false).unwrap(), OK);
+    client.send(CREATE, &create_body(&at("lock2"), false)).unwrap();
+    client.send(CREATE, &create_body(&at("lock3"), false)).unwrap();
+    let xid = client.send(CREATE, &create_body(&at("lock4"), false)).unwrap();
     assert_eq!(client.receive().unwrap().xid, xid);
     assert_eq!(fault.hits(), 2);
-    assert!((1..=4).all(|number| exists(&server, &format!("/lock{number}"))));
+    assert!((1..=4).all(|number| exists(&at(&format!("lock{number}")))));
     assert!(proxy.log().iter().all(|record| record.error == Some(OK)), "{:?}", proxy.log());
 }
 
 #[test]
 fn a_cut_instead_of_the_reply_leaves_the_request_done() {
-    let (server, proxy, mut client) = stage();
+    let (proxy, mut client) = stage();
+    let at = own_paths();
     let fault = proxy.inject(RequestMatch::op(op::CREATE), Fault::CutInsteadOfReply);
-    client.send(CREATE, &create_body("/done", true)).unwrap();
+    client.send(CREATE, &create_body(&at("done"), true)).unwrap();
     assert!(hears_the_end(&mut client));
     assert_eq!(fault.hits(), 1);
-    assert!(exists(&server, "/done"));
+    assert!(exists(&at("done")));
     let mut client = RawClient::resume(&proxy.connect_string(), SESSION, client.session_id, &client.password).unwrap();
-    assert_eq!(client.exists("/done").unwrap(), OK, "the session lives on");
+    assert_eq!(client.exists(&at("done")).unwrap(), OK, "the session lives on");
 }
 
 #[test]
 fn a_cut_instead_of_the_request_leaves_it_undone() {
-    let (server, proxy, mut client) = stage();
+    let (proxy, mut client) = stage();
+    let at = own_paths();
     let fault = proxy.inject(RequestMatch::any(), Fault::CutInsteadOfRequest);
-    client.send(CREATE, &create_body("/undone", false)).unwrap();
+    client.send(CREATE, &create_body(&at("undone"), false)).unwrap();
     assert!(hears_the_end(&mut client));
     assert_eq!(fault.hits(), 1);
-    assert!(!exists(&server, "/undone"));
+    assert!(!exists(&at("undone")));
 }
 
 #[test]
 fn a_dropped_request_leaves_the_connection_open() {
-    let (server, proxy, mut client) = stage();
+    let (proxy, mut client) = stage();
+    let at = own_paths();
     let _fault = proxy.inject(RequestMatch::any(), Fault::DropRequest);
-    client.send(CREATE, &create_body("/undone", false)).unwrap();
+    client.send(CREATE, &create_body(&at("undone"), false)).unwrap();
     assert_eq!(client.ping().unwrap(), OK);
-    assert!(!exists(&server, "/undone"));
+    assert!(!exists(&at("undone")));
 }
 
 #[test]
 fn a_refused_request_is_undone_and_its_error_comes_in_its_turn() {
     const THROTTLED: i32 = -127;
-    let (server, proxy, mut client) = stage();
+    let (proxy, mut client) = stage();
     let fault = proxy.inject(RequestMatch::creates().skip(1), Fault::Refuse(THROTTLED));
-    let names = ["/first", "/refused", "/last"];
-    let xids = names.map(|path| client.send(CREATE, &create_body(path, false)).unwrap());
-    let replies = names.map(|_| client.receive().unwrap());
+    let names = ["first", "refused", "last"].map(own_paths());
+    let xids = names.each_ref().map(|path| client.send(CREATE, &create_body(path, false)).unwrap());
+    let replies = names.each_ref().map(|_| client.receive().unwrap());
     assert_eq!(replies.map(|reply| reply.xid), xids);
     assert_eq!(replies.map(|reply| reply.code), [OK, THROTTLED, OK]);
-    assert_eq!(names.map(|path| exists(&server, path)), [true, false, true]);
+    assert_eq!(names.each_ref().map(|path| exists(path)), [true, false, true]);
     let logged: Vec<Option<i32>> = proxy.log().iter().map(|record| record.error).collect();
     assert_eq!(logged, [Some(OK), Some(THROTTLED), Some(OK)]);
     assert_eq!(fault.hits(), 1);
@@ -298,11 +324,12 @@ fn a_refused_request_is_undone_and_its_error_comes_in_its_turn() {
 
 #[test]
 fn a_held_reply_comes_when_released() {
-    let (server, proxy, mut client) = stage();
+    let (proxy, mut client) = stage();
+    let at = own_paths();
     let fault = proxy.inject(RequestMatch::creates(), Fault::HoldReply);
-    client.send(CREATE, &create_body("/done", false)).unwrap();
+    client.send(CREATE, &create_body(&at("done"), false)).unwrap();
     fault.wait_for_hits(1, LONG).unwrap();
-    assert!(exists(&server, "/done"));
+    assert!(exists(&at("done")));
     client.send(PING, &[]).unwrap();
     assert!(hears_nothing(&mut client));
     assert_eq!(connect(&proxy).ping().unwrap(), OK, "other connections are not held");
@@ -313,19 +340,20 @@ fn a_held_reply_comes_when_released() {
 
 #[test]
 fn a_held_request_goes_on_when_released() {
-    let (server, proxy, mut client) = stage();
+    let (proxy, mut client) = stage();
+    let at = own_paths();
     let fault = proxy.inject(RequestMatch::creates().times(u64::MAX), Fault::HoldRequest);
-    client.send(CREATE, &create_body("/held", false)).unwrap();
+    client.send(CREATE, &create_body(&at("held"), false)).unwrap();
     fault.wait_for_hits(1, LONG).unwrap();
-    assert!(!exists(&server, "/held"));
+    assert!(!exists(&at("held")));
     fault.release();
     assert_eq!(client.receive().unwrap().code, OK);
-    assert_eq!(client.create("/next", false).unwrap(), OK, "a released fault claims nothing");
+    assert_eq!(client.create(&at("next"), false).unwrap(), OK, "a released fault claims nothing");
 }
 
 #[test]
 fn waiting_for_a_hit_ends_at_its_time() {
-    let (_server, proxy, _client) = stage();
+    let (proxy, _client) = stage();
     let fault = proxy.inject(RequestMatch::any(), Fault::DropReply);
     let error = fault.wait_for_hits(1, Duration::from_millis(20)).unwrap_err();
     assert!(error.to_string().contains("DropReply"), "{error}");
@@ -371,7 +399,7 @@ fn a_dropped_proxy_leaves_no_thread() {
         assert!(child.status.success(), "{child:?}");
         return;
     }
-    let (_server, proxy, _client) = stage();
+    let (proxy, _client) = stage();
     proxy.black_hole(Direction::Both);
     let _newcomer = TcpStream::connect(proxy.connect_string()).unwrap();
     // A thread has its name once it runs.
@@ -385,7 +413,7 @@ mod slow {
 
     #[test]
     fn a_hundred_cuts_under_load_lose_no_thread_and_no_connection() {
-        let (_server, proxy, _client) = stage();
+        let (proxy, _client) = stage();
         thread::scope(|scope| {
             let clients: Vec<_> = (0..4)
                 .map(|_| {
