@@ -18,6 +18,9 @@ use crate::support::{PATIENCE, eventually};
 
 const SESSION: Duration = Duration::from_secs(4);
 
+/// Between two turns of a contender: locks still go round without a pause, and servers get a processor to start on.
+pub const REST: Duration = Duration::from_millis(5);
+
 fn cluster() -> TestingCluster {
     // A server that stands still for a while stays in the quorum.
     let builder = TestingCluster::builder(3).tick_time(Duration::from_millis(250)).sync_limit(40);
@@ -101,6 +104,7 @@ impl Turns {
                 self.semaphore.hold(|| lease.state());
                 let _ = lease.close();
             }
+            thread::sleep(REST);
         }
     }
 

@@ -13,7 +13,7 @@ use curator_locks::{
     testing::{TestingCluster, TestingServer},
 };
 
-use super::ensembles::Ends;
+use super::ensembles::{Ends, REST};
 use crate::support::{
     PATIENCE, eventually,
     machine::{Machine, since},
@@ -87,6 +87,7 @@ fn load(client: &CuratorFramework, ends: &AtomicBool, turns: &AtomicUsize) {
         released(semaphore.acquire().unwrap().close());
         released(read_write.write_lock().lock().unwrap().release());
         turns.fetch_add(1, Ordering::SeqCst);
+        thread::sleep(REST);
     }
 }
 
