@@ -113,13 +113,14 @@ impl Peer {
 
     #[track_caller]
     pub(crate) fn hear_session(&mut self, word: &str) {
-        // Where it had another client before, listeners of that one may still tell of its end.
+        // Where its process had another client before, listeners of that one may still tell of a change.
         let said = loop {
             let line = self.line();
             if let Some(said) = line.strip_prefix(&format!("{word} ")) {
                 break said.to_owned();
             }
-            assert!(self.serves_again && !line.starts_with("error "), "{:?} says: {line}", self.side);
+            let is_late = line.starts_with("count-is ") || line.starts_with("value-is ");
+            assert!(self.serves_again && is_late, "{:?} says: {line}", self.side);
         };
         let (session, password) = said.split_once(' ').unwrap();
         self.session = session.parse().unwrap();

@@ -25,6 +25,7 @@ fn an_idle_holder_is_suspended_then_in_doubt_before_the_server_expires_it_then_l
     let observer = scene.observer.clone();
     let expired = spawn(move || {
         while !nodes(&observer).is_empty() {
+            assert!(begin.elapsed() < LONG, "the server does not expire the session");
             std::thread::sleep(2 * MS);
         }
         Instant::now()

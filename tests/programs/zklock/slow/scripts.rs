@@ -148,12 +148,12 @@ fn without_its_keeper_or_its_watchdog_a_script_does_not_go_on() {
         let (machine, path) = (Machine::watch(), path());
         let mut run = Running::start(script(&format!("{LOCK}{STUBBORN}"), &path));
         let (keeper, pids) = begin(&mut run);
-        let search = duration_of_a_search();
+        let looks = (4 * duration_of_a_search()).min(Duration::from_secs(2));
         let begin = Instant::now();
         kill(of(keeper), Signal::SIGKILL).unwrap();
         for pid in &pids {
             let gone = eventually("it is gone", || is_gone(pid));
-            machine.assert_over_at_most("it is gone", 0.0, vec![(begin..gone, 4 * search)], Duration::from_secs(1));
+            machine.assert_over_at_most("it is gone", 0.0, vec![(begin..gone, looks)], Duration::from_secs(1));
         }
         // By the end of the keeper's session, or by its release.
         InterProcessMutex::new(&client, &path).unwrap().lock().unwrap().release().unwrap();
