@@ -19,7 +19,7 @@ use curator_locks::{
 
 use crate::support::{self, PATIENCE, builder_at, namespace, quick_server, raw::RawClient};
 pub use crate::support::{
-    await_children, children, eventually,
+    await_children, children, eventually, eventually_and_at_once,
     machine::{Machine, since},
     start,
 };

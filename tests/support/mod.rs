@@ -33,6 +33,9 @@ use curator_locks::{
 /// How long a test waits for what has to happen; generous, because many processes share the machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Between two looks at what is waited for.
+const PAUSE: Duration = Duration::from_millis(2);
+
 /// Longer than any wait, so that a session ends only where a test ends it.
 pub const SESSION: Duration = Duration::from_secs(40);
 
@@ -151,13 +154,25 @@ pub fn eventually(what: &str, is_so: impl FnMut() -> bool) -> Instant {
 
 /// The same; if the state does not come, `what` says which one is there.
 #[track_caller]
-pub fn eventually_or(what: impl FnOnce() -> String, mut is_so: impl FnMut() -> bool) -> Instant {
+pub fn eventually_or(what: impl FnOnce() -> String, is_so: impl FnMut() -> bool) -> Instant {
+    // Most looks ask a server; at 500 a second a few tests that wait would take a processor.
+    look_each(what, is_so, Duration::from_millis(20))
+}
+
+/// As `eventually`, where the moment counts, or what is seen meanwhile: looks as often at the end as at the begin.
+#[track_caller]
+pub fn eventually_and_at_once(what: &str, is_so: impl FnMut() -> bool) -> Instant {
+    look_each(|| what.to_owned(), is_so, PAUSE)
+}
+
+/// The longer it has waited, the longer it pauses between two looks: a fiftieth of that, and so long at most.
+#[track_caller]
+fn look_each(what: impl FnOnce() -> String, mut is_so: impl FnMut() -> bool, longest: Duration) -> Instant {
     let begin = Instant::now();
     while !is_so() {
         let waited = begin.elapsed();
         assert!(waited < PATIENCE, "not within {PATIENCE:?}: {}", what());
-        // Most looks ask a server; at 500 a second a few tests that wait would take a processor.
-        thread::sleep((waited / 50).clamp(Duration::from_millis(2), Duration::from_millis(20)));
+        thread::sleep((waited / 50).clamp(PAUSE, longest));
     }
     Instant::now()
 }

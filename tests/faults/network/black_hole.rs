@@ -23,13 +23,8 @@ fn an_idle_holder_is_suspended_then_in_doubt_before_the_server_expires_it_then_l
     let begin = Instant::now();
     // The server's own word, from another connection.
     let observer = scene.observer.clone();
-    let expired = spawn(move || {
-        while !nodes(&observer).is_empty() {
-            assert!(begin.elapsed() < LONG, "the server does not expire the session");
-            std::thread::sleep(2 * MS);
-        }
-        Instant::now()
-    });
+    let expired =
+        spawn(move || eventually_and_at_once("the server expires the session", || nodes(&observer).is_empty()));
 
     let suspended = expect_state(&scene.states, Suspended);
     machine.assert_at_most("black hole: suspended after", begin..suspended, T * 2 / 3 + 200 * MS);

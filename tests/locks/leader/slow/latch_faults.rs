@@ -20,8 +20,8 @@ use crate::{
         behind_proxy, close, latch, notifying,
     },
     support::{
-        PATIENCE, another, await_queue, builder, builder_at, client, connect, eventually, expire, machine::Machine,
-        namespace, queue, quick_server, server,
+        PATIENCE, another, await_queue, builder, builder_at, client, connect, eventually, eventually_and_at_once,
+        expire, machine::Machine, namespace, queue, quick_server, server,
     },
 };
 
@@ -369,14 +369,11 @@ fn one_leads_when_the_leader_of_the_ensemble_is_killed() {
         let leader = cluster.wait_for_leader(PATIENCE).unwrap();
         cluster.servers()[leader].kill().unwrap();
         // Two would lead for a moment only.
-        let (begin, mut leads_again) = (Instant::now(), false);
-        while !leads_again {
+        eventually_and_at_once("one of each leads again", || {
             let leading = leading();
             assert!(leading.0 <= 1 && leading.1 <= 1, "{leading:?}");
-            assert!(begin.elapsed() < PATIENCE, "one of each leads again: {leading:?}");
-            leads_again = leading == (1, 1) && clients.iter().all(CuratorFramework::is_connected);
-            thread::sleep(Duration::from_millis(2));
-        }
+            leading == (1, 1) && clients.iter().all(CuratorFramework::is_connected)
+        });
         cluster.servers()[leader].restart().unwrap();
     }
 }
