@@ -9,7 +9,7 @@ use curator_locks::{
 use super::super::{
     seam::{
         ChildProcess, Direction, Fault, FaultProxy, Parent, RequestMatch, Start, elapsed, eventually, now, scope,
-        sleep, unbounded,
+        shared_clock, sleep, unbounded,
     },
     subject::{LOCK, Lock, Subject},
     world::{World, client_of},
@@ -155,10 +155,12 @@ impl Stage {
     }
 
     /// What was held back is there when the child goes on; its session is not, and the rival holds the lock. `false`: on
-    /// a machine that does not run the child, its session was gone before, and it may have gone on with another one.
+    /// a machine that does not run the child, its session was gone before, and it may have gone on with another one; or the answer to
+    /// a heartbeat came just before the pause, and it was granted without the request.
     fn pause_beyond_session(&mut self, deliver: impl FnOnce(&Stage)) -> bool {
         self.child.pause();
         self.child.await_stop();
+        let paused_at = shared_clock();
         let is_in_time = self.has_session();
         deliver(self);
         if !is_in_time {
@@ -176,11 +178,12 @@ impl Stage {
             granted = granted.take().or_else(|| self.child.heard());
             granted.is_some() || self.world.are_waiters(1) || self.world.znodes().len() > of_rival
         });
-        assert_eq!(granted, None, "granted while another holds it");
+        let is_earlier = granted.as_deref().is_some_and(|said| granted_at(said) < paused_at);
+        assert!(is_earlier || granted.is_none(), "granted while another holds it: {granted:?}, paused at {paused_at}");
         self.rival.release().unwrap();
-        let said = self.child.hear();
+        let said = granted.unwrap_or_else(|| self.child.hear());
         self.release(&said);
-        true
+        !is_earlier
     }
 
     /// Whether the server knows the session.
@@ -189,7 +192,8 @@ impl Stage {
     }
 
     fn release(&mut self, said: &str) {
-        let (session, states) = said.split_once(' ').unwrap();
+        let (_, grant) = said.split_once(' ').unwrap();
+        let (session, states) = grant.split_once(' ').unwrap();
         // It may be in doubt, on a machine that has other work: a heartbeat comes late then.
         assert!(!states.contains("Lost"), "what the holder knew at the return: {states}");
         session.clone_into(&mut self.session);
@@ -204,6 +208,11 @@ impl Stage {
         }
         self.world.await_nothing();
     }
+}
+
+/// When the acquire returned of which the child says this.
+fn granted_at(said: &str) -> u64 {
+    said.split(' ').next().unwrap().parse().unwrap()
 }
 
 /// The process that is paused. What holds the lock and what answers are two threads.
@@ -223,8 +232,10 @@ pub(crate) fn paused_child(subject: &'static Subject, address: &str, namespace: 
                         guard => break guard.unwrap(),
                     }
                 };
+                // Before it looks at the states, so that a hold that was granted before a pause is not seen behind it.
+                let at = shared_clock();
                 let states: Vec<HoldState> = guard.holds().into_iter().map(Hold::state).collect();
-                parent.say(&format!("{} {states:?}", session()));
+                parent.say(&format!("{at} {} {states:?}", session()));
                 told.recv().unwrap();
                 parent.say(&guard.release().map_or_else(|error| error.to_string(), |()| "released".into()));
             }
