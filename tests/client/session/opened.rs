@@ -1,6 +1,9 @@
 //! A session with what it tells, and requests that wait for their replies.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 use curator_locks::{
@@ -16,6 +19,9 @@ use crate::support::{PATIENCE, namespace, server};
 
 /// Longer than any case: a handle of the package gives itself up where its connection ends later than this after its start.
 pub(crate) const LONG: Duration = Duration::from_secs(40);
+
+/// For a session whose servers answer. Some cases leave one behind whose servers do not.
+const CLOSING: Duration = Duration::from_secs(2);
 
 /// Whose session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +65,7 @@ impl Kind {
                 ZooKeeperSessionFactory::connecting(connect).open(&config, observer)
             }
         };
-        Opened { session: session.unwrap(), events, root: format!("/{}", namespace()) }
+        Opened { session: session.unwrap(), events, root: format!("/{}", namespace()), closes: true }
     }
 }
 
@@ -68,12 +74,27 @@ pub(crate) struct Opened {
     pub(crate) events: Receiver<SessionEvent>,
     /// Where its case may do as it likes.
     root: String,
+    closes: bool,
+}
+
+/// Closed before the proxy goes that it connects through, as in `locks::connecting`.
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if self.closes {
+            self.session.close(Instant::now() + CLOSING);
+        }
+    }
 }
 
 impl Opened {
     /// A path in its directory.
     pub(crate) fn path(&self, name: &str) -> String {
         format!("{}/{name}", self.root)
+    }
+
+    /// Drops the session, and does not close it.
+    pub(crate) fn let_go(mut self) {
+        self.closes = false;
     }
 
     #[track_caller]

@@ -22,8 +22,9 @@ const AT_ONCE: Duration = Duration::from_secs(2);
 
 /// A session with a znode of its own and a watch on it, behind a proxy.
 struct Stage {
-    proxy: FaultProxy,
+    /// Before the proxy, as they are dropped in this order.
     opened: Opened,
+    proxy: FaultProxy,
     mine: String,
     watch: Watch,
 }
@@ -35,7 +36,7 @@ impl Stage {
         let mine = opened.path("mine");
         opened.ask(create(&mine, CreateMode::Ephemeral)).unwrap();
         let watch = opened.watch(Request::GetData { path: mine.clone(), watch: true });
-        Stage { proxy, opened, mine, watch }
+        Stage { opened, proxy, mine, watch }
     }
 
     /// Requests, of which the first is with the server, that nobody answers.
@@ -140,6 +141,6 @@ pub(crate) fn a_session_that_is_dropped_is_closed(kind: Kind) {
     opened.await_connection(1);
     let mine = other.path("mine");
     opened.ask(create(&mine, CreateMode::Ephemeral)).unwrap();
-    drop(opened);
+    opened.let_go();
     eventually("its znodes go", || !is_there(&other, &mine));
 }
