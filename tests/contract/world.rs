@@ -2,7 +2,7 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -21,6 +21,7 @@ pub(crate) struct World {
     /// Over this crate's own session, whatever the lock has.
     pub(crate) observer: CuratorFramework,
     clients: Mutex<Vec<CuratorFramework>>,
+    proxies: Mutex<Vec<Arc<FaultProxy>>>,
 }
 
 impl World {
@@ -37,12 +38,15 @@ impl World {
     fn on(server: Server, subject: &'static Subject) -> World {
         let namespace = namespace();
         let observer = connect(builder_at(&server.connect_string(), &namespace));
-        World { subject, server, namespace, observer, clients: Mutex::default() }
+        World { subject, server, namespace, observer, clients: Mutex::default(), proxies: Mutex::default() }
     }
 
-    /// A proxy before the server.
-    pub(crate) fn proxy(&self) -> FaultProxy {
-        self.server.proxy()
+    /// A proxy before the server. It lasts until the clients are closed: a handle of the package that finds no server any more tries
+    /// again without a pause until its session timeout has passed, on a whole processor.
+    pub(crate) fn proxy(&self) -> Arc<FaultProxy> {
+        let proxy = Arc::new(self.server.proxy());
+        self.proxies.lock().unwrap().push(proxy.clone());
+        proxy
     }
 
     /// A client of its own session.
@@ -191,6 +195,9 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
+        for proxy in self.proxies.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            let _ = proxy.pass();
+        }
         let clients = self.clients.get_mut().unwrap_or_else(PoisonError::into_inner);
         clients.iter().for_each(CuratorFramework::close);
         self.observer.close();

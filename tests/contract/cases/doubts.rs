@@ -57,7 +57,7 @@ enum Moment {
 
 struct Stage {
     world: World,
-    proxy: FaultProxy,
+    proxy: Arc<FaultProxy>,
     child: ChildProcess,
     /// The child's session.
     session: String,
