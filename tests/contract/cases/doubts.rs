@@ -180,6 +180,9 @@ impl Stage {
         });
         let is_earlier = granted.as_deref().is_some_and(|said| granted_at(said) < paused_at);
         assert!(is_earlier || granted.is_none(), "granted while another holds it: {granted:?}, paused at {paused_at}");
+        if is_earlier {
+            println!("granted just before its pause: {granted:?}");
+        }
         self.rival.release().unwrap();
         let said = granted.unwrap_or_else(|| self.child.hear());
         self.release(&said);
