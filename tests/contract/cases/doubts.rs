@@ -230,8 +230,8 @@ pub(crate) fn paused_child(subject: &'static Subject, address: &str, namespace: 
             while told.recv().is_ok() {
                 let guard = loop {
                     match lock.guard() {
-                        // A link that is slow for as long as a session.
-                        Err(Error::Uncertain { .. }) => {}
+                        // A link that is slow for as long as a session, or a machine.
+                        Err(Error::Uncertain { .. } | Error::ConnectionLoss { .. }) => {}
                         guard => break guard.unwrap(),
                     }
                 };
