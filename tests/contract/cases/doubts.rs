@@ -178,7 +178,7 @@ impl Stage {
             granted = granted.take().or_else(|| self.child.heard());
             granted.is_some() || self.world.are_waiters(1) || self.world.znodes().len() > of_rival
         });
-        let is_earlier = granted.as_deref().is_some_and(|said| granted_at(said) < paused_at);
+        let is_earlier = granted.as_deref().is_some_and(|said| grant_of(said).0 < paused_at);
         assert!(is_earlier || granted.is_none(), "granted while another holds it: {granted:?}, paused at {paused_at}");
         if is_earlier {
             println!("granted just before its pause: {granted:?}");
@@ -195,8 +195,7 @@ impl Stage {
     }
 
     fn release(&mut self, said: &str) {
-        let (_, grant) = said.split_once(' ').unwrap();
-        let (session, states) = grant.split_once(' ').unwrap();
+        let (_, session, states) = grant_of(said);
         // It may be in doubt, on a machine that has other work: a heartbeat comes late then.
         assert!(!states.contains("Lost"), "what the holder knew at the return: {states}");
         session.clone_into(&mut self.session);
@@ -213,9 +212,11 @@ impl Stage {
     }
 }
 
-/// When the acquire returned of which the child says this.
-fn granted_at(said: &str) -> u64 {
-    said.split(' ').next().unwrap().parse().unwrap()
+/// What the child says of a grant: when the acquire returned, in which session, and what it knew of each hold.
+fn grant_of(said: &str) -> (u64, &str, &str) {
+    let (at, grant) = said.split_once(' ').unwrap();
+    let (session, states) = grant.split_once(' ').unwrap();
+    (at.parse().unwrap(), session, states)
 }
 
 /// The process that is paused. What holds the lock and what answers are two threads.
