@@ -43,7 +43,8 @@ fn a_lock_is_kept_while_the_tickets_of_a_keytab_expire_and_over_a_reconnect() {
 
 #[test]
 fn a_lock_is_kept_while_the_ticket_of_the_cache_is_renewed_and_over_a_reconnect() {
-    let fixture = Fixture::start(Duration::from_secs(6));
+    // The client has to start within it.
+    let fixture = Fixture::start(Duration::from_secs(12));
     let relay = Relay::to(&fixture.server.connect_string());
     let environment = fixture.kdc.environment();
     let keytab = fixture.kdc.keytab("shop").unwrap().display().to_string();
