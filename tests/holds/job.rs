@@ -96,7 +96,7 @@ fn work(mutex: &InterProcessMutex, is_working: impl FnOnce()) -> Job {
     let held = loop {
         match mutex.lock_with(&options) {
             // The heartbeats of a busy machine have proved nothing for a whole session timeout.
-            Err(Error::Timeout { .. } | Error::Uncertain { .. }) if Instant::now() < patience => {}
+            Err(Error::Uncertain { .. }) if Instant::now() < patience => {}
             held => break held.unwrap().unwrap(),
         }
     };

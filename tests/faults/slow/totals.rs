@@ -65,10 +65,6 @@ fn a_hundred_thousand_timed_out_acquires_leave_no_thread_no_file_descriptor_no_n
 
 fn timed_out_acquires() {
     let scene = scene_alone(LONG);
-    // Past the proxy, for which so many requests would be work.
-    let client =
-        builder_of(&scene.server.connect_string(), LONG).namespace(scene.observer.namespace()).build().unwrap();
-    start(&client);
     let holder = mutex(&scene.observer);
     holder.acquire().unwrap();
     // The holder's own watch is armed after 100 ms.
@@ -78,7 +74,7 @@ fn timed_out_acquires() {
     std::thread::scope(|scope| {
         for _ in 0..16 {
             scope.spawn(|| {
-                let mutex = mutex(&client);
+                let mutex = mutex(&scene.client);
                 for _ in 0..ACQUIRES / 16 {
                     // A server under load may not even answer the create in time, whose outcome is unknown then.
                     match mutex.acquire_timeout(MS) {

@@ -118,7 +118,7 @@ fn replace_all() {
         for removed in 0..3 {
             let server = &cluster.servers()[removed];
             eventually("all are connected", || clients.iter().all(CuratorFramework::is_connected));
-            // Clients leave when a server has told them, and another takes them. This one stays.
+            // A client needs the answers of several servers to leave. This one stays, and shows how late they come.
             let machine = Machine::watch().and(heartbeats(cluster.servers()[removed + 1].connect_string()));
             cluster.reconfigure(&[removed + 3], &[removed]).unwrap();
             let begin = Instant::now();
