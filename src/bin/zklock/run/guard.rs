@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, never, tick, unbounded};
+use crossbeam_channel::{Receiver, after, never, unbounded};
 use curator_locks::{CuratorFramework, HoldState, SelfFence};
 use nix::sys::signal::Signal;
 
@@ -29,6 +29,9 @@ pub(super) struct Guard<'a> {
     pub(super) family: Family,
     fences: Vec<SelfFence>,
     limits: Limits,
+    /// The pause between two looks.
+    pause: Duration,
+    /// The time of the next look.
     pub(super) looks: Receiver<Instant>,
     /// Each change of a lock's state.
     pub(super) changes: Receiver<HoldState>,
@@ -53,7 +56,7 @@ impl<'a> Guard<'a> {
         family: Family,
     ) -> Result<Guard<'a>> {
         let timeout = client.session_timeout();
-        let limits = Limits::of(timeout);
+        let (limits, pause) = (Limits::of(timeout), (timeout / LOOKS).min(LONGEST_PAUSE));
         signals.ignore_stops()?;
         // If the machine has slept while the lock was awaited, only a later heartbeat tells for how long it is held.
         while valid_until(held).ok_or_else(lost)? <= clock::now() + limits.term {
@@ -81,7 +84,8 @@ impl<'a> Guard<'a> {
             family,
             fences,
             limits,
-            looks: tick((timeout / LOOKS).min(LONGEST_PAUSE)),
+            pause,
+            looks: after(pause),
             changes,
             was_ended: false,
             has_failed: false,
@@ -114,8 +118,12 @@ impl<'a> Guard<'a> {
         } else {
             self.family.prepare();
         }
-        // The watchdog has done it, unless the watchdog was stopped.
-        if left.is_none_or(|left| left < self.limits.kill) {
+        // With the watchdog, whose word has come, or instead of it, if it was stopped.
+        let kill_at = if self.was_ended { self.limits.kill } else { self.limits.kill_instead };
+        let before = left.unwrap_or_default().saturating_sub(kill_at);
+        // The pause may be half of the time that is left then.
+        self.looks = after(if before.is_zero() { self.pause } else { before.min(self.pause) });
+        if before.is_zero() {
             let has_ended = self.family.has_ended();
             if let (false, false, Some(what)) = (has_ended, self.was_ended, self.family.what()) {
                 voice::say(format_args!("the lock is lost: {what} is killed"));
