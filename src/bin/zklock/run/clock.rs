@@ -9,8 +9,6 @@ use nix::time::{ClockId, clock_gettime};
 const PREPARE_AT: u32 = 30;
 const TERM_AT: u32 = 15;
 const KILL_AT: u32 = 5;
-/// When the parent kills them instead of a watchdog that was stopped: one that runs has said by then that it has done it.
-const KILL_INSTEAD_AT: u32 = 4;
 
 /// How much of the hold is left when the command is ended.
 #[derive(Debug, Clone, Copy)]
@@ -18,14 +16,12 @@ pub(super) struct Limits {
     pub(super) prepare: Duration,
     pub(super) term: Duration,
     pub(super) kill: Duration,
-    pub(super) kill_instead: Duration,
 }
 
 impl Limits {
     pub(super) fn of(session_timeout: Duration) -> Limits {
-        let shares = [PREPARE_AT, TERM_AT, KILL_AT, KILL_INSTEAD_AT];
-        let [prepare, term, kill, kill_instead] = shares.map(|share| session_timeout * share / 100);
-        Limits { prepare, term, kill, kill_instead }
+        let [prepare, term, kill] = [PREPARE_AT, TERM_AT, KILL_AT].map(|share| session_timeout * share / 100);
+        Limits { prepare, term, kill }
     }
 
     /// For how long a hold has to be certain before the command runs, or it might get TERM at once.

@@ -118,11 +118,10 @@ impl<'a> Guard<'a> {
         } else {
             self.family.prepare();
         }
-        // With the watchdog, whose word has come, or instead of it, if it was stopped.
-        let kill_at = if self.was_ended { self.limits.kill } else { self.limits.kill_instead };
-        let before = left.unwrap_or_default().saturating_sub(kill_at);
-        // The pause may be half of the time that is left then.
+        let before = left.unwrap_or_default().saturating_sub(self.limits.kill);
+        // A whole pause may be half of the time that is left then.
         self.looks = after(if before.is_zero() { self.pause } else { before.min(self.pause) });
+        // The watchdog does it too, unless it was stopped; its word has come with TERM.
         if before.is_zero() {
             let has_ended = self.family.has_ended();
             if let (false, false, Some(what)) = (has_ended, self.was_ended, self.family.what()) {
