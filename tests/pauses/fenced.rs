@@ -98,13 +98,21 @@ fn hold(kind: &str, client: &CuratorFramework, path: &str, options: &AcquireOpti
 
 /// A leader has no options: its term is fenced when it begins.
 fn lead(client: &CuratorFramework, path: &str, margin: Option<Duration>, work: &(dyn Fn(&[Hold]) + Sync)) {
-    let latch = LeaderLatch::new(client, path).unwrap();
-    latch.start().unwrap();
-    latch.await_leadership().unwrap();
-    let term = latch.leadership().unwrap();
-    let _fence = margin.map(|margin| term.self_fence(margin).unwrap());
-    work(&[term.hold().clone()]);
-    latch.close().unwrap();
+    loop {
+        let latch = LeaderLatch::new(client, path).unwrap();
+        latch.start().unwrap();
+        latch.await_leadership().unwrap();
+        let term = latch.leadership().unwrap();
+        match margin.map(|margin| term.self_fence(margin)).transpose() {
+            // As above, and the term may be over by then.
+            Err(Error::Uncertain { .. } | Error::LockLost { .. }) => latch.close().unwrap(),
+            fence => {
+                let _fence = fence.unwrap();
+                work(&[term.hold().clone()]);
+                return latch.close().unwrap();
+            }
+        }
+    }
 }
 
 /// Fences come and go in many threads, of two clients, and some are dropped by a thread that has not armed them.
