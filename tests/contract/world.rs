@@ -154,6 +154,11 @@ impl World {
         self.znodes().into_iter().filter(|path| owner(path) == Some(client.session_id())).collect()
     }
 
+    /// Whether the lock is this client's, of a kind that whoever comes first has: not the one that has waited longest.
+    pub(crate) fn is_sole_of(&self, client: &CuratorFramework) -> bool {
+        matches!(self.subject.queue, Queue::Sole) && !self.znodes_of(client).is_empty()
+    }
+
     /// Whether this client waits behind one holder, and has sent what it sends before it sleeps.
     pub(crate) fn is_asleep(&self, client: &CuratorFramework) -> bool {
         let watches = |path: &String| self.server.watchers(&format!("/{}{path}", self.namespace));

@@ -71,7 +71,12 @@ impl<'scope> Waiter<'scope> {
 
     #[track_caller]
     fn is_granted(&self) -> bool {
-        self.granted.try_recv().is_ok_and(|result| result.is_ok())
+        self.ended().is_some_and(|result| result.is_ok())
+    }
+
+    /// How its acquire has ended.
+    fn ended(&self) -> Option<Result<Vec<Hold>>> {
+        self.granted.try_recv().ok()
     }
 
     /// How its acquire ends.
