@@ -396,7 +396,8 @@ impl ErrorCode {
     /// The one table of what passes: retries, waits and clean-up all ask it.
     pub(crate) fn meaning(self) -> Meaning {
         match self {
-            ErrorCode::SessionExpired => Meaning::SessionGone,
+            // A server on its own says so of a session that it has just ended, until it closes the connection.
+            ErrorCode::SessionExpired | ErrorCode::UnknownSession => Meaning::SessionGone,
             ErrorCode::ConnectionLoss
             | ErrorCode::OperationTimeout
             | ErrorCode::RequestTimeout

@@ -19,6 +19,7 @@ pub(crate) const CLOSE: i32 = -11;
 
 pub(crate) const NO_NODE: i32 = -101;
 pub(crate) const EXPIRED: i32 = -112;
+pub(crate) const UNKNOWN_SESSION: i32 = -12;
 pub(crate) const AUTH_FAILED: i32 = -115;
 pub(crate) const NOT_READ_ONLY: i32 = -119;
 

@@ -19,14 +19,17 @@ use super::{
     api::{NOT_ACCEPTED, OnReply, SessionConfig, SessionError, SessionEvent, WatchEvent, Watcher},
     dialect::{API_VERSION, Abilities, Dialect, FEATURE_FLAGS, questionable},
 };
-use crate::proto::{
-    connect::{ConnectRequest, ConnectResponse},
-    error::ProtoError,
-    header::{XID_AUTH, XID_NOTIFICATION, XID_PING, XID_SET_WATCHES, decode_header, set_xid},
-    op,
-    request::Request,
-    response::Response,
-    types::{ErrorCode, Notification},
+use crate::{
+    error::Meaning,
+    proto::{
+        connect::{ConnectRequest, ConnectResponse},
+        error::ProtoError,
+        header::{XID_AUTH, XID_NOTIFICATION, XID_PING, XID_SET_WATCHES, decode_header, set_xid},
+        op,
+        request::Request,
+        response::Response,
+        types::{ErrorCode, Notification},
+    },
 };
 
 /// The largest `setWatches` frame, well below the server's own frame limit of 1 MiB, if the client's limit is no lower.
@@ -711,7 +714,7 @@ impl<C, W: Clone> Machine<C, W> {
             },
             (err, _) => Err(err.into()),
         };
-        if matches!(reply, Err(ErrorCode::SessionExpired)) && self.is_alive() {
+        if is_session_gone(&reply) && self.is_alive() {
             self.in_flight.push_front((xid, request));
             self.expired(actions);
             return Ok(());
@@ -753,10 +756,9 @@ impl<C, W: Clone> Machine<C, W> {
             Purpose::Probe(path) if self.is_alive() => self.probed(path, &reply, actions),
             Purpose::Probe(_) => {}
             Purpose::Close => match reply {
+                _ if is_session_gone(&reply) => self.fate = Fate::Ended,
                 // Servers that demand SASL refuse the close of a client that is not let in, each time.
-                Ok(_) | Err(ErrorCode::SessionExpired | ErrorCode::SessionClosedRequireSaslAuth) => {
-                    self.fate = Fate::Ended;
-                }
+                Ok(_) | Err(ErrorCode::SessionClosedRequireSaslAuth) => self.fate = Fate::Ended,
                 // A server that can only read cannot close a session: try another.
                 Err(code) => {
                     return Err(ProtoError::Unexpected {
@@ -985,6 +987,10 @@ fn is_out_of_place(request: &Request) -> bool {
         Multi(ops) => ops.iter().any(|op| !matches!(op, Create { .. } | Delete { .. } | SetData { .. } | Check { .. })),
         _ => false,
     }
+}
+
+fn is_session_gone(reply: &Result<Response, ErrorCode>) -> bool {
+    reply.as_ref().is_err_and(|code| code.meaning() == Meaning::SessionGone)
 }
 
 /// A heartbeat transaction counts even with NoAuth, but not if the server says the session is gone.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use curator_locks::{CuratorFramework, Error, HoldState, LostReason};
 
 use super::super::{
-    seam::{Fault, Machine, PATIENCE, RequestMatch, eventually, now, since},
+    seam::{Fault, Machine, PATIENCE, RequestMatch, eventually, now, op, since},
     subject::{LOCK, Subject},
     world::{World, latent_client},
 };
@@ -72,6 +72,19 @@ pub(crate) fn session_loss_of_waiter(subject: &'static Subject) {
         assert!(!held.acquire_timeout(Duration::ZERO).unwrap(), "two holders");
         waiter.release();
     });
+    world.await_nothing();
+}
+
+/// A server on its own does not know a session that it has just ended: the lock is had in the next one.
+pub(crate) fn unknown_session(subject: &'static Subject) {
+    const UNKNOWN_SESSION: i32 = -12;
+    let world = World::new(subject);
+    let proxy = world.proxy();
+    let lock = world.lock(&world.client_at(&proxy.connect_string()));
+    let refused = proxy.inject(RequestMatch::ops([op::CREATE, op::MULTI]), Fault::Refuse(UNKNOWN_SESSION));
+    lock.acquire().unwrap();
+    assert_eq!(refused.hits(), 1);
+    lock.release().unwrap();
     world.await_nothing();
 }
 

@@ -32,8 +32,8 @@ cases! {
         guard_knows, guard_tokens_grow, guard_send, released_changes, panic_while_holding;
     exclusion: exclusion_of_its_own_kind, exclusion_over_threads, exclusion_over_clients, exclusion_over_processes,
         fifo, namespace, container_cleanup;
-    faults: session_loss_of_holder, session_loss_of_waiter, server_restart, close_of_waiter, close_of_holder,
-        client_that_is_not_open | vanished_servers;
+    faults: session_loss_of_holder, session_loss_of_waiter, unknown_session, server_restart, close_of_waiter,
+        close_of_holder, client_that_is_not_open | vanished_servers;
     endings: stale_release, released_hold, release_after_close, refused_release, refused_withdrawal;
     doubts: lost_member | old_answer, slow_link;
 }

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// How servers answer to a session that is gone.
+const GONE: [i32; 2] = [server::EXPIRED, server::UNKNOWN_SESSION];
+
 /// Requests and watches in every stage: one watch armed, one given up on the wire, a request in flight, one unsent.
 fn busy() -> Rig {
     let mut rig = Rig::connected();
@@ -52,25 +55,29 @@ fn a_handshake_that_says_expired_ends_everything() {
 
 #[test]
 fn a_reply_that_says_expired_ends_everything() {
-    let mut rig = busy();
-    let xid = rig.machine.in_flight[0].0;
-    rig.receive(&server::reply(xid, 1, server::EXPIRED, b"")).unwrap();
-    assert_eq!(rig.log.pop().unwrap(), "raise Expired");
-    assert_told(&mut rig, "Expired");
-    assert!(rig.machine.is_over(rig.now));
-    // What is still on its way is of no interest, and no harm.
-    rig.receive(&server::notification(server::DELETED, "/armed")).unwrap();
-    rig.disconnect();
-    assert_eq!(rig.log, [""; 0]);
+    for gone in GONE {
+        let mut rig = busy();
+        let xid = rig.machine.in_flight[0].0;
+        rig.receive(&server::reply(xid, 1, gone, b"")).unwrap();
+        assert_eq!(rig.log.pop().unwrap(), "raise Expired", "{gone}");
+        assert_told(&mut rig, "Expired");
+        assert!(rig.machine.is_over(rig.now));
+        // What is still on its way is of no interest, and no harm.
+        rig.receive(&server::notification(server::DELETED, "/armed")).unwrap();
+        rig.disconnect();
+        assert_eq!(rig.log, [""; 0]);
+    }
 }
 
 #[test]
 fn a_heartbeat_can_bring_the_news_of_the_expiry() {
-    let mut rig = Rig::connected();
-    rig.timer_at(rig.now + T / 3);
-    let heartbeat = rig.written().remove(0);
-    rig.receive(&server::answer(&heartbeat, 1, server::EXPIRED)).unwrap();
-    assert_eq!(rig.log, ["raise Expired"]);
+    for gone in GONE {
+        let mut rig = Rig::connected();
+        rig.timer_at(rig.now + T / 3);
+        let heartbeat = rig.written().remove(0);
+        rig.receive(&server::answer(&heartbeat, 1, gone)).unwrap();
+        assert_eq!(rig.log, ["raise Expired"], "{gone}");
+    }
 }
 
 #[test]
@@ -211,11 +218,13 @@ fn a_session_of_a_read_only_server_alone_is_closed_by_nobody() {
 
 #[test]
 fn a_close_of_a_session_that_has_expired_is_done() {
-    let mut rig = Rig::connected();
-    rig.leave(SessionError::Closed, None);
-    let close = rig.written().remove(0);
-    rig.receive(&server::answer(&close, 1, server::EXPIRED)).unwrap();
-    assert!(rig.machine.is_over(rig.now));
+    for gone in GONE {
+        let mut rig = Rig::connected();
+        rig.leave(SessionError::Closed, None);
+        let close = rig.written().remove(0);
+        rig.receive(&server::answer(&close, 1, gone)).unwrap();
+        assert!(rig.machine.is_over(rig.now), "{gone}");
+    }
 }
 
 #[test]
