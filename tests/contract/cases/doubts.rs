@@ -315,13 +315,13 @@ fn lose_member(subject: &'static Subject, lose: fn(&World, &CuratorFramework)) {
         let rival = Waiter::start(scope, &*first);
         world.await_waiters(1);
         lose(&world, &client);
-        let mut has_rival_it = false;
+        let mut rivals = None;
         eventually("somebody has the first", || {
-            has_rival_it |= rival.is_granted();
-            has_rival_it || world.is_sole_of(&client)
+            rivals = rivals.take().or_else(|| rival.ended());
+            rivals.is_some() || world.is_sole_of(&client)
         });
         second.release().unwrap();
-        let rival = if has_rival_it {
+        let rival = if rivals.map(Result::unwrap).is_some() {
             let mut outcome = None;
             eventually("it waits for the first", || {
                 outcome = outcome.take().or_else(|| waiter.ended());
