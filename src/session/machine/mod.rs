@@ -773,14 +773,7 @@ impl<C, W: Clone> Machine<C, W> {
 
     /// A server that refuses what not every server knows is not asked for it again.
     fn learn(&mut self, request: &Submitted<C>, reply: &Result<Response, ErrorCode>) {
-        let code = match reply {
-            Err(code) => *code,
-            Ok(Response::Multi(results)) => match results.iter().find_map(|result| result.as_ref().err().copied()?) {
-                Some(code) => code,
-                None => return,
-            },
-            Ok(_) => return,
-        };
+        let Some(code) = refusal(reply) else { return };
         let operation = request.questionable.or_else(|| (request.op == op::REMOVE_WATCHES).then_some(request.op));
         if let (Some(abilities), Some(operation)) = (&mut self.abilities, operation) {
             let before = *abilities;
@@ -989,8 +982,18 @@ fn is_out_of_place(request: &Request) -> bool {
     }
 }
 
+/// Why the server has not carried the request out. A multi is refused in its body, for the first of its operations that
+/// has a code.
+fn refusal(reply: &Result<Response, ErrorCode>) -> Option<ErrorCode> {
+    match reply {
+        Err(code) => Some(*code),
+        Ok(Response::Multi(results)) => results.iter().find_map(|result| result.as_ref().err().copied()?),
+        Ok(_) => None,
+    }
+}
+
 fn is_session_gone(reply: &Result<Response, ErrorCode>) -> bool {
-    reply.as_ref().is_err_and(|code| code.meaning() == Meaning::SessionGone)
+    refusal(reply).is_some_and(|code| code.meaning() == Meaning::SessionGone)
 }
 
 /// A heartbeat transaction counts even with NoAuth, but not if the server says the session is gone.

@@ -82,21 +82,23 @@ fn a_heartbeat_that_needs_a_quorum_is_a_transaction_and_proves_nothing_of_a_sess
     let mut rig = Rig::with(SessionConfig { quorum_heartbeats: true, ..server::config() });
     rig.connect();
     let (of_handshake, lease) = (rig.now + T - T / 20, T - T / 20);
-    // Op, done, error, and where there is one, the error again; then the end.
     let ok = [&op::CHECK.to_be_bytes()[..], &[0], &[0; 4]].concat();
-    let failed = |code: i32| [&(-1_i32).to_be_bytes()[..], &[0], &code.to_be_bytes(), &code.to_be_bytes()].concat();
-    let (no_auth, expired) = (failed(-102), failed(-112));
     let mut before = None;
-    for (result, proves) in [(&expired, false), (&ok, false), (&no_auth, true), (&ok, true)] {
+    let mut beat = |result: &[u8], proves| {
         assert!(rig.timer_at(rig.now + T * 3 / 10));
         let heartbeat = rig.written().remove(0);
         assert_eq!((heartbeat.op, server::string(&mut &heartbeat.body[9..])), (op::MULTI, "/".to_owned()));
-        let end = [&(-1_i32).to_be_bytes()[..], &[1], &(-1_i32).to_be_bytes()].concat();
-        rig.receive(&server::reply(heartbeat.xid, 1, 0, &[&result[..], &end].concat())).unwrap();
+        rig.receive(&server::reply(heartbeat.xid, 1, 0, &[result, &end_of_multi()].concat())).unwrap();
         let valid_until = before.filter(|_| proves).map_or(of_handshake, |sent| sent + lease);
-        assert_eq!(rig.machine.valid_until(), Some(valid_until));
         before = Some(rig.now);
+        (valid_until, rig.machine.valid_until())
+    };
+    for (result, proves) in [(&failed(-110), false), (&ok, false), (&failed(-102), true), (&ok, true)] {
+        let (expected, valid_until) = beat(result, proves);
+        assert_eq!(valid_until, Some(expected));
     }
+    assert_eq!(beat(&failed(server::EXPIRED), false).1, None);
+    assert_eq!(rig.log.pop().unwrap(), "raise Expired");
 }
 
 #[test]

@@ -69,6 +69,24 @@ fn a_reply_that_says_expired_ends_everything() {
     }
 }
 
+/// What comes before the operation that failed has no code, and what comes behind it one of its own.
+#[test]
+fn a_transaction_that_finds_the_session_gone_ends_everything() {
+    for gone in GONE {
+        for (results, err) in [([gone, -2], gone), ([gone, -2], 0), ([0, gone], gone)] {
+            let mut rig = Rig::connected();
+            let deletes = ["/a", "/b"].map(|path| Request::Delete { path: path.into(), version: -1 });
+            rig.submit(&Request::Multi(deletes.into()), 1);
+            rig.submit(&sync("/unsent"), 2);
+            let xid = rig.written()[0].xid;
+            let body = [failed(results[0]), failed(results[1]), end_of_multi()].concat();
+            rig.receive(&server::reply(xid, 1, err, &body)).unwrap();
+            assert_eq!(rig.take_log(), ["1 Expired", "2 Expired", "raise Expired"], "{results:?}, {err}");
+            assert!(rig.machine.is_over(rig.now));
+        }
+    }
+}
+
 #[test]
 fn a_heartbeat_can_bring_the_news_of_the_expiry() {
     for gone in GONE {
