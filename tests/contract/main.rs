@@ -79,7 +79,6 @@ contract! {
         container_cleanup: "the package makes plain znodes instead of containers",
         old_answer: "its sessions are as long as the test",
         slow_link: "its sessions are as long as the test",
-        unknown_session: "the package has no such code, and says that the server does not implement the operation",
         vanished_servers: "its sessions are as long as the test",
     ]
 }

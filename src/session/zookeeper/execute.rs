@@ -13,6 +13,9 @@ use crate::{
     session::api::SessionError,
 };
 
+/// Says of a request that the package cannot send it. No server says so.
+const CANNOT_BE_SENT: ZkError = ZkError::APIError;
+
 /// Carries out a request, except for `sync`. Blocks as long as the package does. `owner`: the session that owns the ephemeral
 /// znode which the request has made.
 pub(super) fn execute(
@@ -29,7 +32,7 @@ pub(super) fn execute(
                 CreateMode::Ephemeral => ZkMode::Ephemeral,
                 CreateMode::PersistentSequential => ZkMode::PersistentSequential,
                 CreateMode::EphemeralSequential => ZkMode::EphemeralSequential,
-                _ => return Err(ZkError::Unimplemented),
+                _ => return Err(CANNOT_BE_SENT),
             };
             let path = handle.create(path, data.to_vec(), acl.iter().map(zk_acl).collect(), zk_mode)?;
             if !mode.is_ephemeral() {
@@ -75,7 +78,7 @@ pub(super) fn execute(
             let stat = if *with_stat { Some(stat(handle, path)?) } else { None };
             Ok(Response::Children { names, stat })
         }
-        _ => Err(ZkError::Unimplemented),
+        _ => Err(CANNOT_BE_SENT),
     }
 }
 
@@ -89,7 +92,10 @@ fn any(version: i32) -> Option<i32> {
 
 pub(super) fn session_error(error: ZkError) -> SessionError {
     match error {
-        ZkError::ConnectionLoss => SessionError::ConnectionLoss(None),
+        // Every server implements what the package sends: so it calls a code that it has no name for, such as that of a session
+        // which the server does not know. As the end of the connection, it has the handle asked which session it has.
+        ZkError::Unimplemented | ZkError::ConnectionLoss => SessionError::ConnectionLoss(None),
+        CANNOT_BE_SENT => SessionError::Server(ErrorCode::Unimplemented),
         other => SessionError::Server(ErrorCode::from(other as i32)),
     }
 }
@@ -150,6 +156,13 @@ mod tests {
         assert_eq!(code(ZkError::NoNode), Some(ErrorCode::NoNode));
         assert_eq!(code(ZkError::NoAuth), Some(ErrorCode::NoAuth));
         assert_eq!(code(ZkError::SessionExpired), Some(ErrorCode::SessionExpired));
-        assert!(matches!(session_error(ZkError::ConnectionLoss), SessionError::ConnectionLoss(None)));
+        assert_eq!(code(CANNOT_BE_SENT), Some(ErrorCode::Unimplemented));
+    }
+
+    #[test]
+    fn a_code_that_the_package_has_no_name_for_counts_as_the_end_of_the_connection() {
+        for error in [ZkError::ConnectionLoss, ZkError::from(-12), ZkError::from(-127)] {
+            assert!(matches!(session_error(error), SessionError::ConnectionLoss(None)), "{error:?}");
+        }
     }
 }
