@@ -75,17 +75,19 @@ pub(crate) fn session_loss_of_waiter(subject: &'static Subject) {
     world.await_nothing();
 }
 
-/// A server on its own does not know a session that it has just ended: the lock is had in the next one.
+/// A server says that the session has expired, or, on its own, that it does not know it: the lock is had in the next one.
 pub(crate) fn unknown_session(subject: &'static Subject) {
-    const UNKNOWN_SESSION: i32 = -12;
-    let world = World::new(subject);
-    let proxy = world.proxy();
-    let lock = world.lock(&world.client_at(&proxy.connect_string()));
-    let refused = proxy.inject(RequestMatch::ops([op::CREATE, op::MULTI]), Fault::Refuse(UNKNOWN_SESSION));
-    lock.acquire().unwrap();
-    assert_eq!(refused.hits(), 1);
-    lock.release().unwrap();
-    world.await_nothing();
+    const GONE: [i32; 2] = [-112, -12];
+    for gone in GONE {
+        let world = World::new(subject);
+        let proxy = world.proxy();
+        let lock = world.lock(&world.client_at(&proxy.connect_string()));
+        let refused = proxy.inject(RequestMatch::ops([op::CREATE, op::MULTI]), Fault::Refuse(gone));
+        lock.acquire().unwrap();
+        assert_eq!(refused.hits(), 1);
+        lock.release().unwrap();
+        world.await_nothing();
+    }
 }
 
 /// The session timeout of a waiter whose servers vanish.
