@@ -79,6 +79,7 @@ contract! {
         container_cleanup: "the package makes plain znodes instead of containers",
         old_answer: "its sessions are as long as the test",
         slow_link: "its sessions are as long as the test",
+        unknown_session: "the package has no such code: the session that is asked for then is there",
         vanished_servers: "its sessions are as long as the test",
     ]
 }

@@ -92,9 +92,7 @@ fn any(version: i32) -> Option<i32> {
 
 pub(super) fn session_error(error: ZkError) -> SessionError {
     match error {
-        // Every server implements what the package sends: so it calls a code that it has no name for, such as that of a session
-        // which the server does not know. As the end of the connection, it has the handle asked which session it has.
-        ZkError::Unimplemented | ZkError::ConnectionLoss => SessionError::ConnectionLoss(None),
+        ZkError::ConnectionLoss => SessionError::ConnectionLoss(None),
         CANNOT_BE_SENT => SessionError::Server(ErrorCode::Unimplemented),
         other => SessionError::Server(ErrorCode::from(other as i32)),
     }
@@ -157,12 +155,6 @@ mod tests {
         assert_eq!(code(ZkError::NoAuth), Some(ErrorCode::NoAuth));
         assert_eq!(code(ZkError::SessionExpired), Some(ErrorCode::SessionExpired));
         assert_eq!(code(CANNOT_BE_SENT), Some(ErrorCode::Unimplemented));
-    }
-
-    #[test]
-    fn a_code_that_the_package_has_no_name_for_counts_as_the_end_of_the_connection() {
-        for error in [ZkError::ConnectionLoss, ZkError::from(-12), ZkError::from(-127)] {
-            assert!(matches!(session_error(error), SessionError::ConnectionLoss(None)), "{error:?}");
-        }
+        assert!(matches!(session_error(ZkError::ConnectionLoss), SessionError::ConnectionLoss(None)));
     }
 }

@@ -60,7 +60,8 @@ impl Leftovers {
         while let Some(path) = self.nodes.first().cloned() {
             let is_ours = handle.exists(&path, false)?.is_some_and(|stat| owners.contains(&stat.ephemeral_owner));
             match if is_ours { handle.delete(&path, None) } else { Ok(()) } {
-                Err(ZkError::ConnectionLoss) => return Err(ZkError::ConnectionLoss),
+                // The package says so of codes that it has no name for, as that of a busy server.
+                Err(error @ (ZkError::ConnectionLoss | ZkError::Unimplemented)) => return Err(error),
                 Err(error) => log::warn!("cannot delete {path}: {error}"),
                 Ok(()) => {}
             }

@@ -40,7 +40,7 @@ use worker::{Source, Worker};
 /// | one call at a time returns an answer | requests go out one by one, in order: create and list are two round trips, not one; heartbeats do not overlap, so that locks stay certain up to a round trip of 0.13 of the session timeout, not 0.3, and are in doubt over a slower link |
 /// | no `create2` | the stat comes from an `exists` behind the `create` |
 /// | `CreateMode::Container` makes a plain znode; no TTL | containers are made as persistent znodes, which stay; TTL modes fail with `Unimplemented` |
-/// | no name for the error code of a session that the server does not know, or of a busy server | such an answer counts as the end of the connection: the outcome is unknown, and the handle is asked which session it has |
+/// | no names for many error codes: of a session that the server does not know, of a busy server, of a quota | `Unimplemented`, once the handle was asked whether it still has the session |
 /// | no `sync` | a write to a znode of the session's own stands in for it, also as the heartbeat |
 /// | no `multi`, no `getEphemerals`, no `whoAmI` | they fail with `Unimplemented`, and so does each acquire of an [`InterProcessUnfairMutex`](crate::InterProcessUnfairMutex); a multi lock acquires and releases its members one by one |
 /// | watches are not set again after a reconnect | after one each watch reports a change of the data, or of the children, and is used up, whether there was one or not |

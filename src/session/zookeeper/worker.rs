@@ -228,6 +228,14 @@ impl Worker {
             (_, result) => result,
         };
         self.leftovers.executed(request, &result);
+        if matches!(result, Err(ZkError::Unimplemented)) {
+            // Every server implements what the package sends: so it calls a code that it has no name for, which may be that of a
+            // session that the server does not know.
+            match guarded(|| self.prove(&zookeeper)) {
+                Ok((of_probe, _)) => owner = of_probe,
+                Err(error) => return self.shared.disconnected(io::Error::other(error)),
+            }
+        }
         let id = self.shared.id();
         if owner != 0 && owner != id {
             // Carried out in another session: its znode is deleted on leaving.

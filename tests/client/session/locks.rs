@@ -26,7 +26,8 @@ use crate::support::{
 };
 use curator_locks::{
     Acl, Builder, ConnectionState, CreateMode, CuratorFramework, Error, ErrorCode, HoldState, InterProcessMutex,
-    LockGuard, LostReason, RetryNTimes, ZooKeeperSessionFactory, perms, testing::TestingServer,
+    LockGuard, LostReason, RetryNTimes, ZooKeeperSessionFactory, perms,
+    testing::{Fault, FaultProxy, RequestMatch, TestingServer, op},
 };
 use zookeeper::{ZkError, ZooKeeper};
 
@@ -202,6 +203,31 @@ fn what_the_package_cannot_do_is_unimplemented() {
     let (client, _handle) = given(&server.connect_string(), "");
     let ttl = client.create().with_mode(CreateMode::PersistentWithTtl(1000)).for_path("/ttl");
     assert_eq!(ttl.unwrap_err().code(), Some(ErrorCode::Unimplemented));
+}
+
+/// The package has no name for the code of a session that the server does not know.
+#[test]
+fn an_acquire_that_meets_a_session_that_is_gone_goes_on_in_the_next_and_one_refused_for_another_reason_says_so() {
+    const UNKNOWN_SESSION: i32 = -12;
+    let server = server();
+    let proxy = FaultProxy::start(server.connect_string()).unwrap();
+    let (client, _handle) = given(&proxy.connect_string(), "nameless");
+    let mutex = mutex(&client);
+    mutex.lock().unwrap().release().unwrap();
+    let refuse = |op, times| proxy.inject(RequestMatch::op(op).times(times), Fault::Refuse(UNKNOWN_SESSION));
+    // The question which session the handle has is refused, too, and asked again.
+    let refused = [refuse(op::CREATE, 1), refuse(op::SET_DATA, 3)];
+    mutex.lock().unwrap().release().unwrap();
+    assert_eq!(refused.map(|refused| refused.hits()), [1, 3]);
+    let refused = refuse(op::CREATE, 1);
+    assert_eq!(mutex.lock().unwrap_err().code(), Some(ErrorCode::Unimplemented));
+    assert_eq!(refused.hits(), 1);
+    // Nor is the znode of a hold forgotten that is refused its delete as the client closes.
+    let _held = mutex.lock().unwrap();
+    let refused = refuse(op::DELETE, 2);
+    client.close();
+    assert_eq!(refused.hits(), 2);
+    assert_eq!(queue(&native(&server.connect_string(), "nameless")), 0);
 }
 
 #[test]

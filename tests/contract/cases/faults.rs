@@ -75,7 +75,7 @@ pub(crate) fn session_loss_of_waiter(subject: &'static Subject) {
     world.await_nothing();
 }
 
-/// A server says that the session has expired, or, on its own, that it does not know it: the lock is had in the next one.
+/// A server says that the session has expired, or, on its own, that it does not know it: the lock is had all the same.
 pub(crate) fn unknown_session(subject: &'static Subject) {
     const GONE: [i32; 2] = [-112, -12];
     for gone in GONE {
