@@ -996,7 +996,7 @@ fn is_session_gone(reply: &Result<Response, ErrorCode>) -> bool {
     refusal(reply).is_some_and(|code| code.meaning() == Meaning::SessionGone)
 }
 
-/// A heartbeat transaction counts even with NoAuth, but not if the server says the session is gone.
+/// A heartbeat transaction counts even with NoAuth, but with no other error.
 fn is_agreed_on(heartbeat: &Response) -> bool {
     let Response::Multi(results) = heartbeat else { return true };
     results.iter().all(|result| matches!(result, Ok(_) | Err(Some(ErrorCode::NoAuth))))
