@@ -62,13 +62,16 @@ impl LockInternals {
         }
         // A mere try waits for no other contender, but for this delay.
         let free = WaitBound { deadline: wait.bound.deadline.filter(|_| !wait.only_try), ..wait.bound };
+        let mut look = bound;
         if !heard.is_empty() {
             log::warn!("{}: {} went without releasing it", self.base_path(), heard.len());
             if let Some(until) = clock::now().checked_add(deaths.delay) {
                 let _ = free.by(until).recv(&never::<()>());
             }
+            if wait.only_try {
+                look.deadline = bound.deadline.and_then(|deadline| deadline.checked_add(deaths.delay));
+            }
         }
-        let look = if wait.only_try { free } else { bound };
         match (last_look(held, wait.options.min_validity, look, Needs::Nothing), wait.bound.is_over()) {
             (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.base_path().to_owned() }),
             (_, Some(WaitEnd::Deadline)) if !wait.only_try => Ok(false),
