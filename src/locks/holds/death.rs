@@ -9,7 +9,9 @@ use crate::{
 };
 
 /// A holder that went without releasing its lock: its process or machine died, its session was lost, somebody deleted
-/// its znode and it was told of that before its release, or its thread panicked.
+/// its znode and it was told of that before its release, its thread panicked, or the lock was given back under it
+/// ([`RevocationRequest::release`](crate::RevocationRequest::release),
+/// [`AcquireOptions::hold_at_most`](crate::AcquireOptions::hold_at_most)).
 ///
 /// The protected data may be half done. The next holder is told by
 /// [`Hold::unclean_deaths`](crate::Hold::unclean_deaths), if the lock listens for deaths
