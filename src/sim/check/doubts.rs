@@ -18,7 +18,7 @@ pub(super) fn check(history: &History, verdict: &mut Verdict) {
     let stall = history.facts.stall;
     // The thread of a process that was killed between its last look and its return runs to its end when the run is over.
     let lived = |claim: &&Claim| history.facts.dead.get(&claim.by.process).is_none_or(|died| claim.begun <= *died);
-    for claim in history.claims.iter().filter(lived) {
+    for claim in history.claims.iter().filter(lived).filter(|claim| !claim.is_given_back_at_first()) {
         let until = claim.promises.first().map_or(claim.begun, |first| first.until);
         // Clocks differ by one in a hundred.
         let until = until.saturating_sub(claim.valid_for * 98 / 100);

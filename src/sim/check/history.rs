@@ -71,6 +71,10 @@ pub(crate) struct Claim {
     pub(crate) told: Vec<(At, Word)>,
     /// Whether somebody listens.
     pub(crate) listens: bool,
+    /// The tokens of the holders of whose unclean deaths it was told, where its lock listens for them.
+    pub(crate) heard: Option<Vec<i64>>,
+    /// It may end without a release: its thread panics, a listener gives it back under its user, or its time is up.
+    pub(crate) is_left: bool,
 }
 
 /// A state that a holder was told.
@@ -105,7 +109,12 @@ impl Claim {
 
     /// Whether it was valid when its acquire returned.
     pub(crate) fn is_valid_at_first(&self) -> bool {
-        self.promises.first().is_some_and(|first| first.until > self.begun)
+        self.promises.first().is_some_and(|first| first.until > self.begun) && !self.is_given_back_at_first()
+    }
+
+    /// Whether a listener gave it back before its user had it.
+    pub(super) fn is_given_back_at_first(&self) -> bool {
+        self.is_left && self.ended.is_some_and(|ended| ended <= self.begun)
     }
 
     /// Whether one of the two may not stand beside the other.
@@ -216,6 +225,8 @@ pub(crate) struct Facts {
     pub(crate) gone: BTreeMap<String, (At, i64)>,
     /// Processes that stood still, or whose machine slept.
     pub(crate) paused: Vec<(usize, At, At)>,
+    /// The tokens of holders whose marks there are in the end.
+    pub(crate) marks: Vec<i64>,
     /// Processes that were killed.
     pub(crate) dead: BTreeMap<usize, At>,
     /// Times in which a leader was cut off from the other servers.

@@ -5,6 +5,7 @@
 
 mod bounds;
 mod claims;
+mod deaths;
 mod doubts;
 pub(crate) mod history;
 mod leases;
@@ -59,6 +60,7 @@ impl Verdict {
             bounds::check,
             served::check,
             told::check,
+            deaths::check,
             writes::check,
         ] {
             check(history, &mut verdict);

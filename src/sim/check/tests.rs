@@ -35,6 +35,8 @@ fn claim(process: usize, token: i64, begun: f64, until: f64, ended: Option<f64>)
         stays: Duration::ZERO,
         told: Vec::new(),
         listens: false,
+        heard: None,
+        is_left: false,
     }
 }
 
@@ -358,4 +360,25 @@ fn a_guarded_write_that_comes_late_is_found() {
     finds_nothing(&gone);
     gone.facts.gone.insert(String::new(), (s(0.5), 11));
     finds(&gone, "a guarded write without a znode");
+}
+
+#[test]
+fn a_death_that_nobody_is_told_of_is_found_and_one_that_was_none() {
+    let hears = |claim: Claim, heard: &[i64]| Claim { heard: Some(heard.to_vec()), ..claim };
+    let run = |died: Option<f64>, heard: &[i64], marks: &[i64]| {
+        let first = hears(claim(0, 1, 20.0, 22.0, Some(21.0)), &[]);
+        let mut history = history(vec![first.clone(), hears(claim(1, 2, 25.0, 26.0, Some(26.0)), heard)]);
+        history.facts.gone.insert(first.znode, (s(24.0), 9));
+        history.facts.dead.extend(died.map(|died| (0, s(died))));
+        history.facts.healed = Some(Duration::ZERO);
+        history.facts.marks = marks.to_vec();
+        history
+    };
+    finds_nothing(&run(None, &[], &[]));
+    finds_nothing(&run(Some(21.0), &[1], &[]));
+    finds(&run(Some(21.0), &[], &[]), "an unclean death that nobody is told of");
+    finds(&run(None, &[1], &[]), "a death that was none");
+    finds(&run(None, &[], &[1]), "a mark that stays");
+    // Given back before its process died.
+    finds_nothing(&run(Some(23.0), &[], &[]));
 }

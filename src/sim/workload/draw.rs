@@ -174,6 +174,7 @@ impl Draw {
             true => timeout * self.rng.u32(hundredths) / 100,
             false => Duration::from_micros(self.rng.u64(50..5_000)),
         };
+        let is_cached = is_busy || self.one_in(3);
         ProcessPlan {
             timeout,
             // A connection takes two round trips, and a network that swallows the first packet one second more.
@@ -181,7 +182,9 @@ impl Draw {
             gives_up_at: self.of(&[100, 100, 100, 100, 50, 10]),
             retries: self.of(&[Retries::Once, Retries::Thrice, Retries::Backoff, Retries::Forever]),
             needs_quorum: self.one_in(3),
-            is_cached: is_busy || self.one_in(3),
+            is_cached,
+            gives_back: self.one_in(3),
+            hears_of_deaths: (!is_cached && self.one_in(3)).then(|| self.part(0..5)),
             has_plain_as_well: !is_busy,
             rate: if self.one_in(2) { 0 } else { self.rng.i64(-5_000..5_000) },
             latency,

@@ -59,6 +59,7 @@ impl Terms {
                 needs_quorum: self.user.shared.own().needs_quorum,
                 writer: None,
                 listens: false,
+                hears: false,
                 least: Default::default(),
             };
             self.notes().granted(hold, &grant)

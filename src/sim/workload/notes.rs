@@ -1,7 +1,7 @@
 //! Writes the history down while the run goes on.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -31,6 +31,8 @@ pub(crate) struct Notes {
 struct State {
     history: History,
     open: Vec<Open>,
+    /// The znodes of holds that a listener has given back, by path and czxid.
+    given_back: BTreeSet<(String, i64)>,
     counts: BTreeMap<String, u64>,
 }
 
@@ -63,6 +65,8 @@ pub(crate) struct Grant<'a> {
     pub(crate) needs_quorum: bool,
     pub(crate) writer: Option<String>,
     pub(crate) listens: bool,
+    /// Its lock listens for unclean deaths.
+    pub(crate) hears: bool,
     /// Certain for as long, and its znode there for as long, at least.
     pub(crate) least: (Duration, Duration),
 }
@@ -114,9 +118,13 @@ impl Notes {
         let (session, znode) = (node.session().clone(), node.path().as_str().to_owned());
         let until = grant.process.true_time(until);
         let at = self.world.now();
+        let deaths = hold.unclean_deaths();
+        deaths.iter().for_each(|_| self.count("deaths heard of"));
         let of = session.id();
         self.world.note(&format!("{:?} granted {znode} {token:?} of {of:#x}", grant.by));
         let mut state = self.state();
+        // A listener may give it back before its user has it.
+        let is_left = state.given_back.contains(&(znode.clone(), token.value()));
         let claim = Claim {
             place: grant.place,
             by: grant.by,
@@ -126,13 +134,15 @@ impl Notes {
             token: (token.value(), token.grant()),
             begun: at,
             promises: vec![Promise { at, until, timeout: session.timeout() }],
-            ended: None,
+            ended: is_left.then_some(at),
             needs_quorum: grant.needs_quorum,
             writer: grant.writer.clone(),
             valid_for: grant.least.0,
             stays: grant.least.1,
             told: Vec::new(),
             listens: grant.listens,
+            heard: grant.hears.then(|| deaths.iter().map(|death| death.fencing_token.value()).collect()),
+            is_left: is_left || most.is_some(),
         };
         state.history.claims.push(claim);
         let claim = state.history.claims.len() - 1;
@@ -170,6 +180,32 @@ impl Notes {
         state.open.retain(|open| open.claim != claim);
         if let Some(claim) = state.history.claims.get_mut(claim) {
             claim.ended.get_or_insert(at);
+        }
+    }
+
+    /// A listener gives a hold back under its users.
+    pub(crate) fn gives_back(&self, hold: &Hold) {
+        let (node, at) = (hold.node(), self.world.now());
+        let (znode, czxid) = (node.path().as_str(), hold.fencing_token().value());
+        self.count("given back as asked");
+        let mut state = self.state();
+        state.given_back.insert((znode.to_owned(), czxid));
+        let State { history, open, .. } = &mut *state;
+        open.retain(|open| {
+            let claim = history.claims.get_mut(open.claim);
+            let Some(claim) = claim.filter(|claim| (&*claim.znode, claim.token.0) == (znode, czxid)) else {
+                return true;
+            };
+            claim.ended.get_or_insert(at);
+            claim.is_left = true;
+            false
+        });
+    }
+
+    /// The thread of a claim panics.
+    pub(crate) fn leaves(&self, claim: usize) {
+        if let Some(claim) = self.state().history.claims.get_mut(claim) {
+            claim.is_left = true;
         }
     }
 

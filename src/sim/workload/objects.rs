@@ -9,12 +9,15 @@ use std::{
     time::Duration,
 };
 
-use super::plan::{Kind, Plan, ProcessPlan, Retries, Strategy};
+use super::{
+    notes::Notes,
+    plan::{Kind, Plan, ProcessPlan, Retries, Strategy},
+};
 use crate::{
-    Acl, AclProvider, AcquireOptions, Builder, Caching, CuratorFramework, Error, Hold, InterProcessLock,
+    Acl, AclProvider, AcquireOptions, Builder, Caching, CuratorFramework, Error, Hold, HoldState, InterProcessLock,
     InterProcessMutex, InterProcessReadLock, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
     InterProcessSemaphoreV2, InterProcessUnfairMutex, InterProcessWriteLock, LockGuard, Result, RetryPolicy,
-    RetrySleeper, SemaphoreMutexGuard, WaitStrategy, sim::process::Process,
+    RetrySleeper, RevocationRequest, SemaphoreMutexGuard, WaitStrategy, sim::process::Process,
 };
 
 /// The lock objects of one client.
@@ -38,10 +41,22 @@ pub(crate) enum Object {
 }
 
 impl Objects {
-    pub(crate) fn new(plan: &Plan, own: &ProcessPlan, process: &Process, number: u64) -> Result<Objects> {
+    pub(crate) fn new(
+        plan: &Plan,
+        own: &ProcessPlan,
+        process: &Process,
+        notes: &Notes,
+        number: u64,
+    ) -> Result<Objects> {
         let client = process.client(|builder| configured(plan, own, builder));
         let make = |own: &ProcessPlan| {
-            plan.places.iter().map(|place| Object::new(place.kind, &client, &place.path, own)).collect::<Result<_>>()
+            let made = plan.places.iter().map(|place| Object::new(place.kind, &client, &place.path, own));
+            made.inspect(|made| {
+                if let (Ok(object), true) = (made, own.gives_back) {
+                    object.give_back_if_asked(notes);
+                }
+            })
+            .collect::<Result<_>>()
         };
         let plain = ProcessPlan { is_cached: false, ..own.clone() };
         Ok(Objects { locks: make(own)?, plain: make(&plain)?, client, number })
@@ -156,20 +171,45 @@ impl Object {
             Strategy::Poll => WaitStrategy::Poll(Duration::from_millis(150)),
         };
         let caching = own.is_cached.then(|| Caching::new().keep_idle(own.timeout / 4).max_grants(8));
+        macro_rules! hearing {
+            ($lock:expr) => {
+                if let Some(delay) = own.hears_of_deaths { $lock.with_unclean_deaths(delay) } else { $lock }
+            };
+        }
         Ok(match kind {
             Kind::Mutex => {
-                let mutex = InterProcessMutex::new(client, path)?.with_wait_strategy(strategy);
+                let mutex = hearing!(InterProcessMutex::new(client, path)?.with_wait_strategy(strategy));
                 Object::Mutex(if let Some(caching) = caching { mutex.with_caching(caching) } else { mutex })
             }
             Kind::ReadWrite => {
-                let lock = InterProcessReadWriteLock::new(client, path)?.with_wait_strategy(strategy);
+                let lock = hearing!(InterProcessReadWriteLock::new(client, path)?.with_wait_strategy(strategy));
                 Object::ReadWrite(if let Some(caching) = caching { lock.with_caching(caching) } else { lock })
             }
-            Kind::SemaphoreMutex => Object::SemaphoreMutex(InterProcessSemaphoreMutex::new(client, path)?),
-            Kind::Semaphore(leases) => Object::Semaphore(InterProcessSemaphoreV2::new(client, path, leases)?),
-            Kind::Unfair => Object::Unfair(InterProcessUnfairMutex::new(client, path)?),
+            Kind::SemaphoreMutex => Object::SemaphoreMutex(hearing!(InterProcessSemaphoreMutex::new(client, path)?)),
+            Kind::Semaphore(leases) => Object::Semaphore(hearing!(InterProcessSemaphoreV2::new(client, path, leases)?)),
+            Kind::Unfair => Object::Unfair(hearing!(InterProcessUnfairMutex::new(client, path)?)),
             Kind::Latch | Kind::Selector | Kind::WriteLock => Object::Leader,
         })
+    }
+
+    fn give_back_if_asked(&self, notes: &Notes) {
+        let notes = notes.clone();
+        let give_back = move |request: &RevocationRequest| {
+            let Some(hold) = request.hold() else { return };
+            notes.gives_back(&hold);
+            request.release();
+            if !hold.is_lost() && hold.state() != HoldState::Released {
+                notes.broken("a hold that was given back and is not lost", format!("{hold:?}"));
+            }
+        };
+        match self {
+            Object::Mutex(lock) => lock.on_revocation(give_back),
+            Object::SemaphoreMutex(lock) => lock.on_revocation(give_back),
+            Object::ReadWrite(lock) => lock.on_revocation(give_back),
+            Object::Semaphore(lock) => lock.on_revocation(give_back),
+            Object::Unfair(lock) => lock.on_revocation(give_back),
+            Object::Leader => {}
+        }
     }
 
     /// The lock that a thread acquires; a reader's, where there are two.

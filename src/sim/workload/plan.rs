@@ -86,6 +86,10 @@ pub(crate) struct ProcessPlan {
     pub(crate) needs_quorum: bool,
     /// Its locks are cached where that can be.
     pub(crate) is_cached: bool,
+    /// Its locks listen for requests to give them back, and do so.
+    pub(crate) gives_back: bool,
+    /// Its locks, none of them cached, listen for unclean deaths, and wait for so long after one.
+    pub(crate) hears_of_deaths: Option<Duration>,
     /// Some of its calls use plain objects of the same paths.
     pub(crate) has_plain_as_well: bool,
     /// How much too fast its clock runs, in millionths.

@@ -152,6 +152,7 @@ fn direct(world: &World, plan: &Arc<Plan>, notes: &Notes) {
         let rule = if went.is_some() { "a delete that the servers forgot" } else { "something left at the servers" };
         notes.broken(rule, format!("{left}, gone at {went:?}"));
     }
+    notes.facts(|facts| facts.marks = marks(world));
     for one in &running {
         let _ = one.close.try_send(());
     }
@@ -185,7 +186,7 @@ fn start(plan: &Arc<Plan>, notes: &Notes, is_calm: &Arc<AtomicBool>, number: usi
     let ((tell, done), (close, closes)) = (bounded(1), bounded(1));
     let (plan, notes, is_calm, own) = (plan.clone(), notes.clone(), is_calm.clone(), process.clone());
     let main = process.spawn("main", move || {
-        let objects = Objects::new(&plan, &plan.processes[number], &own, 0);
+        let objects = Objects::new(&plan, &plan.processes[number], &own, &notes, 0);
         let Ok(objects) = objects else { return notes.broken("a client that cannot be made", format!("{number}")) };
         let panics = Panics::new(plan.processes[number].panics);
         let shared = Arc::new(Shared {
@@ -251,6 +252,15 @@ fn left_at_servers(world: &World) -> Vec<String> {
             nodes.filter(|(_, node)| node.owner() > 0).map(|(path, node)| format!("{path} of {:#x}", node.owner()));
         let watches = (0..ensemble.servers()).flat_map(|server| ensemble.watches(server));
         znodes.chain(watches.map(|(path, session)| format!("a watch on {path} by {session:#x}"))).collect()
+    })
+}
+
+/// The tokens of holders that have left a mark.
+fn marks(world: &World) -> Vec<i64> {
+    world.ensemble(|ensemble, _, _| {
+        let Some(leader) = ensemble.leader() else { return Vec::new() };
+        let token = |path: &str| i64::from_str_radix(path.rsplit_once("~holders/")?.1, 16).ok();
+        ensemble.tree(leader).nodes().filter_map(|(path, _)| token(path)).collect()
     })
 }
 

@@ -225,7 +225,12 @@ impl User {
         match way {
             Way::Wait | Way::Cancelled(_) => (options, Limit::Untimed),
             Way::Timed(time) => (options.timeout(time), Limit::Timed(time)),
-            Way::Try => (options.timeout(Duration::ZERO), Limit::Timed(self.shared.own().connection_timeout)),
+            Way::Try => {
+                let own = self.shared.own();
+                let places = u32::try_from(self.shared.plan.places.len()).unwrap_or(u32::MAX);
+                let delays = own.hears_of_deaths.unwrap_or_default() * places;
+                (options.timeout(Duration::ZERO), Limit::Timed(own.connection_timeout + delays))
+            }
             Way::Queue(most) => (options.max_queue(most), Limit::Untimed),
             Way::Valid(_) | Way::Bounded(..) if is_cached => (options, Limit::Untimed),
             Way::Valid(time) => (options.min_validity(time), Limit::Untimed),
@@ -253,6 +258,7 @@ impl User {
             needs_quorum: self.shared.own().needs_quorum,
             writer: None,
             listens: false,
+            hears: self.shared.own().hears_of_deaths.is_some(),
             least: self.least(place, way),
         }
     }
@@ -282,6 +288,7 @@ impl User {
                     self.write(place, &objects, guard.hold());
                 }
                 if with == With::Guard && self.any(4) == 0 {
+                    self.shared.notes.leaves(claim);
                     drop_in_a_panic(guard);
                 } else if with == With::Guard {
                     drop(guard);
@@ -515,7 +522,9 @@ impl User {
     fn renew(&self) -> bool {
         let shared = &self.shared;
         let number = shared.clients.fetch_add(1, Ordering::SeqCst) + 1;
-        let Ok(new) = Objects::new(&shared.plan, shared.own(), &shared.process, number) else { return false };
+        let Ok(new) = Objects::new(&shared.plan, shared.own(), &shared.process, &shared.notes, number) else {
+            return false;
+        };
         let before = std::mem::replace(&mut *shared.objects.lock(), Arc::new(new));
         shared.notes.client_closes(shared.number, before.number, before.client.session_id());
         before.client.close();

@@ -1,0 +1,39 @@
+//! A holder that went without releasing is told to one of those that come after it, and no other is.
+
+use super::{
+    Verdict,
+    history::{Claim, History},
+};
+
+pub(super) fn check(history: &History, verdict: &mut Verdict) {
+    let hears = |claim: &&Claim| claim.heard.is_some();
+    // A writer that goes on as a reader keeps its token.
+    for claim in history.claims.iter().filter(hears).filter(|claim| claim.writer.is_none()) {
+        let is_of = |token: &i64| *token == claim.token.0;
+        let heard = |other: &Claim| other.heard.iter().flatten().any(is_of);
+        // Other holds may have been dropped on the way to their user, with what they had heard.
+        let (died, others) = (history.facts.dead.get(&claim.by.process), history.facts.dead.len());
+        let is_dead = died.is_some_and(|died| claim.ended == Some(*died) && others == 1);
+        let went = history.facts.gone.get(&claim.znode).map(|(at, _)| *at);
+        let later = |other: &&Claim| other.place == claim.place && went.is_some_and(|went| other.begun > went);
+        let next = history.claims.iter().filter(hears).find(later);
+        if let Some(next) = next.filter(|_| is_dead && !history.claims.iter().any(heard)) {
+            let what = format!("[{claim}], whose process died, and not even [{next}] was told");
+            verdict.broken("an unclean death that nobody is told of", next.begun, what);
+        }
+        // A fault may cut a release off between the mark and the znode, and a thread that stands still may lose the session.
+        let healed = history.facts.healed.map(|healed| healed + history.facts.timeout * 3);
+        let is_healthy = !history.facts.stalls() && healed.is_some_and(|healed| claim.begun >= healed);
+        let is_expired = history.facts.expired.iter().any(|(_, session)| *session == claim.session);
+        if died.is_some() || claim.is_left || !is_healthy || is_expired {
+            continue;
+        }
+        if let Some(next) = history.claims.iter().find(|other| heard(other)) {
+            let what = format!("[{next}] was told that [{claim}] had died");
+            verdict.broken("a death that was none", next.begun, what);
+        }
+        if history.facts.marks.iter().any(is_of) {
+            verdict.broken("a mark that stays", history.end, format!("of [{claim}]"));
+        }
+    }
+}
