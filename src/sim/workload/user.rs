@@ -14,7 +14,7 @@ use super::{
     plan::{Act, Kind, Plan, ProcessPlan, Way, What, With},
 };
 use crate::{
-    AcquireOptions, CancelToken, Error, Hold, HoldState, InterProcessMultiLock, Result, Revoker,
+    AcquireOptions, CancelToken, Error, Hold, HoldState, InterProcessMultiLock, LostReason, Result, Revoker,
     base::{channel::unbounded, sim::thread::sleep, sync::Mutex},
     sim::{
         check::history::{Actor, Limit, Share, Write},
@@ -181,7 +181,9 @@ impl User {
                 ("not granted".to_owned(), None)
             }
             Some(Err(error)) => {
-                if way == Way::Wait && shared.must_be_served() {
+                // A listener may give it back while the acquire hears of deaths.
+                let is_given_back = matches!(&error, Error::LockLost { reason: LostReason::Revoked, .. });
+                if way == Way::Wait && shared.must_be_served() && !is_given_back {
                     shared.notes.refused(call, &error.to_string());
                 }
                 (self.failed(what, way, &error), None)
