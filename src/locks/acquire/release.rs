@@ -3,6 +3,7 @@
 use std::{
     cell::Cell,
     panic::{AssertUnwindSafe, catch_unwind},
+    slice,
     sync::Arc,
     thread,
     time::Duration,
@@ -42,12 +43,24 @@ impl LockInternals {
         if let Some((cache, tenure)) = held.cache() {
             return (cache.release(held, tenure), None);
         }
-        let bound = WaitBound::at(clock::now() + held.session().timeout());
-        let call = self.client().call("release", self.base_path(), bound);
-        match self.let_go(held) {
-            Ok(()) => self.finish(&call, held, self.delete(&call, held), None),
-            Err(over) => over,
-        }
+        self.release_all(slice::from_ref(held)).pop().unwrap_or((Ok(()), None))
+    }
+
+    /// Gives several holds back, with one deadline for all, and in one round trip if nothing is in the way.
+    pub(crate) fn release_all(&self, held: &[Arc<HeldNode>]) -> Vec<Released> {
+        let timeout = held.iter().map(|held| held.session().timeout()).max().unwrap_or_default();
+        let deadline = clock::now() + timeout;
+        let call = self.client().call("release", self.base_path(), WaitBound::at(deadline));
+        let sent: Vec<_> = held.iter().map(|held| self.begin(&call, held)).collect();
+        let finish = |(held, sent): (&Arc<HeldNode>, Result<_, _>)| {
+            sent.map_or_else(|over| over, |sent| self.finish(&call, held, sent, None))
+        };
+        held.iter().zip(sent).map(finish).collect()
+    }
+
+    /// Ends the hold, and sends the delete. `Err`: there is no delete to wait for.
+    fn begin(&self, call: &Call<'_>, held: &HeldNode) -> Result<Result<Pending>, Released> {
+        self.let_go(held).map(|()| self.delete(call, held))
     }
 
     /// Ends the hold. `Err`: there is nothing to delete.
@@ -304,9 +317,8 @@ impl LockInternals {
     }
 }
 
-/// Gives several holds back, of one client, with one deadline for all: their deletes go as one transaction. A panic keeps no
-/// other from being given back.
-pub(in crate::locks) fn release_together(held: &[(&LockInternals, Arc<HeldNode>)]) -> Vec<thread::Result<Released>> {
+/// Gives holds of several locks of one client back, with one deadline for all: their deletes go as one transaction.
+pub(super) fn release_together(held: &[(&LockInternals, Arc<HeldNode>)]) -> Vec<thread::Result<Released>> {
     let timeout = held.iter().map(|(_, held)| held.session().timeout()).max().unwrap_or_default();
     let bound = WaitBound::at(clock::now() + timeout);
     let calls: Vec<_> = held.iter().map(|(lock, _)| lock.client().call("release", lock.base_path(), bound)).collect();

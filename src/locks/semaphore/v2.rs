@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    panic::resume_unwind,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -26,7 +25,7 @@ use crate::{
             internals::{LockInternals, children_of},
             kinds::{SEMAPHORE_LEASES, SEMAPHORE_LOCKS},
             limit::Limit,
-            release::{QueueHead, release_together},
+            release::QueueHead,
         },
         face::methods::{listening_methods, no_end},
         holds::fence::fenced,
@@ -230,17 +229,16 @@ impl InterProcessSemaphoreV2 {
         lease.close()
     }
 
-    /// Gives leases back, all of them even if one fails: one transaction for those of this object, and one session
-    /// timeout bounds it.
+    /// Gives leases back, all of them even if one fails: one round trip for those of this object, however many they
+    /// are, and one session timeout bounds it.
     ///
     /// # Errors
     /// The first of all errors, as [`Lease::close`]; the others are logged.
     pub fn return_all(&self, leases: impl IntoIterator<Item = Lease>) -> Result<()> {
         let is_own = |lease: &Lease| Arc::ptr_eq(&lease.leases, &self.leases);
         let (own, others): (Vec<Lease>, Vec<Lease>) = leases.into_iter().partition(is_own);
-        let nodes: Vec<_> = own.into_iter().map(|lease| (&*self.leases, lease.into_node())).collect();
-        let own =
-            release_together(&nodes).into_iter().map(|closed| closed.unwrap_or_else(|panic| resume_unwind(panic)).0);
+        let nodes: Vec<Arc<HeldNode>> = own.into_iter().map(Lease::into_node).collect();
+        let own = self.leases.release_all(&nodes).into_iter().map(|(closed, _)| closed);
         let mut errors = own.chain(others.into_iter().map(Lease::close)).filter_map(Result::err);
         let first = errors.next();
         errors.for_each(|error| log::warn!("{}: giving back one more lease: {error}", self.path()));

@@ -296,15 +296,23 @@ fn there_is_one_holder_and_none_when_all_servers_die_and_one_again_on_new_server
 }
 
 #[test]
-fn all_leases_go_back_in_one_transaction() {
+fn all_leases_go_back_in_one_round_trip() {
     const COUNT: usize = 10;
     let proxy = FaultProxy::start(server().connect_string()).unwrap();
     let client = connect(builder_at(&proxy.connect_string(), "all-at-once"));
     let semaphore = InterProcessSemaphoreV2::new(&client, "/s", COUNT).unwrap();
     let leases = semaphore.acquire_many(COUNT).unwrap();
-    let before = [op::MULTI, op::DELETE].map(|op| proxy.requests(op));
-    semaphore.return_all(leases).unwrap();
-    assert_eq!([op::MULTI, op::DELETE].map(|op| proxy.requests(op)), [before[0] + 1, before[1]]);
+    let held_up = proxy.inject(RequestMatch::op(op::DELETE), Fault::HoldReply);
+    let before = proxy.requests(op::DELETE);
+    thread::scope(|scope| {
+        let returning = scope.spawn(|| semaphore.return_all(leases));
+        eventually("all deletes are sent before the first reply", || {
+            proxy.requests(op::DELETE) - before >= COUNT as u64
+        });
+        held_up.release();
+        returning.join().unwrap().unwrap();
+    });
+    assert_eq!(proxy.requests(op::DELETE) - before, COUNT as u64);
     assert_eq!(semaphore.participant_nodes().unwrap(), [""; 0]);
 }
 
@@ -314,7 +322,7 @@ fn all_leases_go_back_though_a_reply_is_lost() {
     let client = connect(builder_at(&proxy.connect_string(), "all-but-one"));
     let semaphore = InterProcessSemaphoreV2::new(&client, "/s", 5).unwrap();
     let leases = semaphore.acquire_many(5).unwrap();
-    let cut = proxy.inject(RequestMatch::op(op::MULTI), Fault::CutInsteadOfReply);
+    let cut = proxy.inject(RequestMatch::op(op::DELETE).skip(2), Fault::CutInsteadOfReply);
     semaphore.return_all(leases).unwrap();
     assert_eq!(cut.hits(), 1);
     assert_eq!(semaphore.participant_nodes().unwrap(), [""; 0]);
