@@ -57,17 +57,22 @@ impl Leftovers {
             self.nodes.extend(found.map(|child| format!("{parent}/{child}")));
             self.doubts.remove(&doubt);
         }
-        while let Some(path) = self.nodes.first().cloned() {
+        let mut refused = Ok(());
+        for path in self.nodes.clone() {
             let is_ours = handle.exists(&path, false)?.is_some_and(|stat| owners.contains(&stat.ephemeral_owner));
             match if is_ours { handle.delete(&path, None) } else { Ok(()) } {
+                Err(ZkError::ConnectionLoss) => return Err(ZkError::ConnectionLoss),
                 // The package says so of codes that it has no name for, as that of a busy server.
-                Err(error @ (ZkError::ConnectionLoss | ZkError::Unimplemented)) => return Err(error),
+                Err(ZkError::Unimplemented) => {
+                    refused = Err(ZkError::Unimplemented);
+                    continue;
+                }
                 Err(error) => log::warn!("cannot delete {path}: {error}"),
                 Ok(()) => {}
             }
             self.nodes.remove(&path);
         }
-        Ok(())
+        refused
     }
 }
 
