@@ -7,8 +7,11 @@ use super::{
 
 pub(super) fn check(history: &History, verdict: &mut Verdict) {
     let hears = |claim: &&Claim| claim.heard.is_some();
-    // A writer that goes on as a reader keeps its token.
-    for claim in history.claims.iter().filter(hears).filter(|claim| claim.writer.is_none()) {
+    for claim in history.claims.iter().filter(hears) {
+        // A writer that goes on as a reader keeps its token.
+        if claim.writer.is_some() || history.claims.iter().any(|other| other.writer.as_ref() == Some(&claim.znode)) {
+            continue;
+        }
         // The members of a multi lock may be made by one transaction, and so have one token.
         let is_of = |token: &i64| *token == claim.token.0;
         let heard = |other: &Claim| other.place == claim.place && other.heard.iter().flatten().any(is_of);
@@ -17,7 +20,8 @@ pub(super) fn check(history: &History, verdict: &mut Verdict) {
         let (died, others) = (history.facts.dead.get(&claim.by.process), history.facts.dead.len());
         let is_dead = died.is_some_and(|died| claim.ended == Some(*died) && others == 1);
         let went = history.facts.gone.get(&claim.znode).map(|(at, _)| *at);
-        let later = |other: &&Claim| other.place == claim.place && went.is_some_and(|went| other.begun > went);
+        // One that may stand beside it may have looked before it went.
+        let later = |other: &&Claim| claim.excludes(other) && went.is_some_and(|went| other.begun > went);
         let next = history.claims.iter().filter(hears).find(later);
         if let Some(next) = next.filter(|_| is_dead && !history.claims.iter().any(heard)) {
             let what = format!("[{claim}], whose process died, and not even [{next}] was told");

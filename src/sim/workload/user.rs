@@ -260,7 +260,7 @@ impl User {
             needs_quorum: self.shared.own().needs_quorum,
             writer: None,
             listens: false,
-            hears: self.shared.own().hears_of_deaths.is_some(),
+            hears: self.shared.own().hears_of_deaths.is_some() && self.shared.plan.tells_of_deaths(),
             least: self.least(place, way),
         }
     }
