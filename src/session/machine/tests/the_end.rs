@@ -69,7 +69,7 @@ fn a_reply_that_says_expired_ends_everything() {
     }
 }
 
-/// What comes before the operation that failed has no code, and what comes behind it one of its own.
+/// Operations in front of the one that failed have the code 0, and those behind it -2.
 #[test]
 fn a_transaction_that_finds_the_session_gone_ends_everything() {
     for gone in GONE {
