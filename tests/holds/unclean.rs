@@ -2,14 +2,15 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
 use curator_locks::{
-    Acl, AclProvider, AcquireOptions, CancelToken, CuratorFramework, Error, FencingToken, Hold, InterProcessMutex,
-    InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, InterProcessUnfairMutex,
-    LostReason,
+    Acl, AclProvider, AcquireOptions, CancelToken, CuratorFramework, Error, FencingToken, Hold, InterProcessLock,
+    InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
+    InterProcessSemaphoreV2, InterProcessUnfairMutex, LostReason,
 };
 
 use crate::{
@@ -182,6 +183,37 @@ fn of_several_that_hold_side_by_side_only_the_dead_are_told() {
     assert!(another.unclean_deaths().is_empty());
     ours.return_all([another, lives]).unwrap();
     eventually("no mark is left", || marks(&client, "/leases") == 0);
+}
+
+#[test]
+fn a_multi_lock_that_gives_up_leaves_the_news_to_the_next() {
+    const OTHER: &str = "/locks/other";
+    let client = support::client();
+    let [mortal, rival] = [another(&client), another(&client)];
+    lock(&mortal, "dead", NO_DELAY).acquire().unwrap();
+    mortal.close();
+    let other = |client| InterProcessMutex::new(client, OTHER).unwrap();
+    let taken = other(&rival).lock().unwrap();
+    let members: [Arc<dyn InterProcessLock>; 2] =
+        [Arc::new(lock(&client, "member", NO_DELAY)), Arc::new(other(&client))];
+    let multi = InterProcessMultiLock::from_locks(members).unwrap();
+    for _ in 0..2 {
+        // It has the first member, and so has heard, when the second one is in its queue.
+        let token = CancelToken::new();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| multi.acquire_with(&AcquireOptions::new().cancel_token(&token)));
+            eventually("it waits for the second member", || support::queue(&client, OTHER).len() == 2);
+            token.cancel();
+            assert!(matches!(waiting.join().unwrap(), Err(Error::Cancelled { .. })));
+        });
+        eventually("it has given the first member back", || support::queue(&client, PATH).is_empty());
+        assert_eq!(marks(&client, PATH), 1, "that of the dead");
+    }
+    taken.release().unwrap();
+    let held = multi.lock().unwrap();
+    assert_eq!(heard(&held.holds()[0]).len(), 1);
+    held.release().unwrap();
+    assert_eq!(heard(&lock(&rival, "next", NO_DELAY).lock().unwrap()), [], "it was told");
 }
 
 #[test]

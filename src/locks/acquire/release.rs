@@ -301,11 +301,7 @@ impl LockInternals {
                 }
             };
             let held = held.clone();
-            let limit = move || held.limit(least, most, give_back);
-            match &options.limits {
-                Some(limits) => drop(limits.send(Box::new(limit))),
-                None => limit(),
-            }
+            options.when_all_held(move || held.limit(least, most, give_back));
         }
     }
 

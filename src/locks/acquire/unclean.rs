@@ -76,7 +76,8 @@ impl LockInternals {
             (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.base_path().to_owned() }),
             (_, Some(WaitEnd::Deadline)) if !wait.only_try => Ok(false),
             (Ok(Certainty::Certain), _) => {
-                self.forget_the_dead(held, marks);
+                let session = held.first().map(|held| held.session().clone());
+                wait.options.when_all_held(move || forget_the_dead(session, marks));
                 Ok(true)
             }
             (Ok(Certainty::Gone), _) => {
@@ -85,18 +86,6 @@ impl LockInternals {
             }
             (Ok(Certainty::InDoubt) | Err(_), _) => Err(self.uncertain(wait.options.min_validity)),
         }
-    }
-
-    /// Deletes the marks of which a holder was told. An acquire that fails before that leaves them to the next one.
-    fn forget_the_dead(&self, held: &[Arc<HeldNode>], marks: Vec<ServerPath>) {
-        let Some(held) = held.first() else { return };
-        let delete = |mark: ServerPath| Submission {
-            request: Request::Delete { path: mark.into_string(), version: -1 },
-            watcher: None,
-            // If the delete comes to nothing, the next holder is told again.
-            on_reply: Box::new(|_: Reply| ()),
-        };
-        held.session().submit(marks.into_iter().map(delete).collect());
     }
 }
 
@@ -194,6 +183,19 @@ impl UncleanDeaths {
             }
         }
         Ok(dead)
+    }
+}
+
+/// Deletes the marks of which a holder was told. An acquire that fails before that leaves them to the next one.
+fn forget_the_dead(session: Option<Arc<dyn Session>>, marks: Vec<ServerPath>) {
+    let delete = |mark: ServerPath| Submission {
+        request: Request::Delete { path: mark.into_string(), version: -1 },
+        watcher: None,
+        // If the delete comes to nothing, the next holder is told again.
+        on_reply: Box::new(|_: Reply| ()),
+    };
+    if let Some(session) = session {
+        session.submit(marks.into_iter().map(delete).collect());
     }
 }
 

@@ -213,8 +213,8 @@ impl InterProcessMultiLock {
         let lost = interrupt.clone();
         let on_loss: Arc<WakeUp> = Arc::new(move || lost.cancel());
         let mut each = AcquireOptions { interrupt: Some(interrupt.clone()), self_fence: None, ..options.clone() };
-        let (sender, limits) = unbounded();
-        each.limits.get_or_insert(sender);
+        let (sender, put_off) = unbounded();
+        each.when_all_held.get_or_insert(sender);
         let batch = Batch::new(options);
         let mut taken = Members { multi: self.clone(), holds: Vec::new(), ends: Vec::new(), since: None };
         for (index, lock) in self.locks.iter().enumerate() {
@@ -242,7 +242,7 @@ impl InterProcessMultiLock {
         }
         let end = self.look_at(taken, Wait::of(options))?;
         if let Break(Some(_)) = &end {
-            limits.try_iter().for_each(|limit| limit());
+            put_off.try_iter().for_each(|step| step());
         }
         Ok(end)
     }

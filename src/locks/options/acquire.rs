@@ -36,9 +36,9 @@ pub struct AcquireOptions {
     pub(in crate::locks) hold_at_least: Option<Duration>,
     pub(in crate::locks) hold_at_most: Option<Duration>,
     pub(in crate::locks) self_fence: Option<Duration>,
-    /// Multi lock: each member sends a call that starts its `hold_at_least` and `hold_at_most`, and the multi lock runs it
-    /// when the last member is held.
-    pub(in crate::locks) limits: Option<Sender<Box<dyn FnOnce() + Send>>>,
+    /// Multi lock: each member sends what it does [when all are held](AcquireOptions::when_all_held), and the multi lock runs
+    /// it then.
+    pub(in crate::locks) when_all_held: Option<Sender<Box<dyn FnOnce() + Send>>>,
     /// The end of the timeout, once the call has begun. The calls inside this one get it too: the rest of a timeout may
     /// come to zero, which means a mere try.
     pub(in crate::locks) deadline: Option<Instant>,
@@ -254,6 +254,14 @@ impl AcquireOptions {
     /// The token that ends the wait besides the time.
     pub(in crate::locks) fn cancellation(&self) -> Option<&CancelToken> {
         self.interrupt.as_ref().or(self.cancel.as_ref())
+    }
+
+    /// Does what is left once the whole acquire has its holds: at once, unless a multi lock still goes on to other members.
+    pub(in crate::locks) fn when_all_held(&self, step: impl FnOnce() + Send + 'static) {
+        match &self.when_all_held {
+            Some(put_off) => drop(put_off.send(Box::new(step))),
+            None => step(),
+        }
     }
 
     /// Refuses a `min_validity` that no session could give.
