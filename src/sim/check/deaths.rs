@@ -12,10 +12,9 @@ pub(super) fn check(history: &History, verdict: &mut Verdict) {
         if claim.writer.is_some() || history.claims.iter().any(|other| other.writer.as_ref() == Some(&claim.znode)) {
             continue;
         }
-        // The members of a multi lock may be made by one transaction, and so have one token.
+        // No other hold that is listened for has its token: these are made one by one.
         let is_of = |token: &i64| *token == claim.token.0;
-        let heard = |other: &Claim| other.place == claim.place && other.heard.iter().flatten().any(is_of);
-        let is_below = |path: &str| claim.znode.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'));
+        let heard = |other: &Claim| other.heard.iter().flatten().any(is_of);
         // Other holds may have been dropped on the way to their user, with what they had heard.
         let (died, others) = (history.facts.dead.get(&claim.by.process), history.facts.dead.len());
         let is_dead = died.is_some_and(|died| claim.ended == Some(*died) && others == 1);
@@ -38,7 +37,7 @@ pub(super) fn check(history: &History, verdict: &mut Verdict) {
             let what = format!("[{next}] was told that [{claim}] had died");
             verdict.broken("a death that was none", next.begun, what);
         }
-        if history.facts.marks.iter().any(|(path, token)| is_below(path) && is_of(token)) {
+        if history.facts.marks.iter().any(is_of) {
             verdict.broken("a mark that stays", history.end, format!("of [{claim}]"));
         }
     }

@@ -225,8 +225,8 @@ pub(crate) struct Facts {
     pub(crate) gone: BTreeMap<String, (At, i64)>,
     /// Processes that stood still, or whose machine slept.
     pub(crate) paused: Vec<(usize, At, At)>,
-    /// The directories and tokens of holders whose marks there are in the end.
-    pub(crate) marks: Vec<(String, i64)>,
+    /// The tokens of holders whose marks there are in the end.
+    pub(crate) marks: Vec<i64>,
     /// Processes that were killed.
     pub(crate) dead: BTreeMap<usize, At>,
     /// Times in which a leader was cut off from the other servers.

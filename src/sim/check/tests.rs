@@ -371,7 +371,7 @@ fn a_death_that_nobody_is_told_of_is_found_and_one_that_was_none() {
         history.facts.gone.insert(first.znode, (s(24.0), 9));
         history.facts.dead.extend(died.map(|died| (0, s(died))));
         history.facts.healed = Some(Duration::ZERO);
-        history.facts.marks = marks.iter().map(|token| ("/l".into(), *token)).collect();
+        history.facts.marks = marks.to_vec();
         history
     };
     finds_nothing(&run(None, &[], &[]));

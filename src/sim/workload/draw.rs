@@ -31,8 +31,8 @@ impl Plan {
     /// Draws a plan.
     pub(crate) fn of(seed: u64) -> Plan {
         let rng = Rng::with_seed(seed ^ 0x9e37_79b9_7f4a_7c15);
-        let mut draw =
-            Draw { rng, timeout: Duration::ZERO, takes_permits: false, aim: Aim::Anything, has_long_names: false };
+        let (timeout, aim) = (Duration::ZERO, Aim::Anything);
+        let mut draw = Draw { rng, timeout, takes_permits: false, hears_of_deaths: false, aim, has_long_names: false };
         draw.plan(seed)
     }
 }
@@ -53,6 +53,8 @@ struct Draw {
     rng: Rng,
     timeout: Duration,
     takes_permits: bool,
+    /// A death is told if both sides listen.
+    hears_of_deaths: bool,
     aim: Aim,
     has_long_names: bool,
 }
@@ -67,6 +69,7 @@ impl Draw {
         let servers = if self.is_due() { 3 } else { self.of(&[1, 1, 3, 3, 3, 5]) };
         self.timeout = Duration::from_millis(self.rng.u64(2_000..8_000));
         self.takes_permits = self.is_unseen() || self.one_in(6);
+        self.hears_of_deaths = self.one_in(2);
         self.has_long_names = self.one_in(4);
         // A frame holds the long paths of a transaction, and not the watches of all threads.
         let max_frame = self.one_in(if self.has_long_names { 2 } else { 12 }).then_some(2048);
@@ -184,7 +187,7 @@ impl Draw {
             needs_quorum: self.one_in(3),
             is_cached,
             gives_back: self.one_in(3),
-            hears_of_deaths: (!is_cached && self.one_in(3)).then(|| self.part(0..5)),
+            hears_of_deaths: (!is_cached && self.hears_of_deaths).then(|| self.part(0..5)),
             has_plain_as_well: !is_busy,
             rate: if self.one_in(2) { 0 } else { self.rng.i64(-5_000..5_000) },
             latency,

@@ -32,11 +32,9 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Whether a death is told for certain: small frames cut releases off, and a multi lock that gets some of its members and
-    /// then gives up may have been told of one.
+    /// Whether a death is told for certain: small frames cut releases off.
     pub(crate) fn tells_of_deaths(&self) -> bool {
-        let acts = self.processes.iter().flat_map(|process| process.threads.iter().flatten());
-        self.max_frame.is_none() && acts.map(|act| &act.what).all(|what| !matches!(what, What::Several { .. }))
+        self.max_frame.is_none()
     }
 }
 

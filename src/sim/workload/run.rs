@@ -255,15 +255,12 @@ fn left_at_servers(world: &World) -> Vec<String> {
     })
 }
 
-/// The directories and tokens of holders that have left a mark.
-fn marks(world: &World) -> Vec<(String, i64)> {
+/// The tokens of holders that have left a mark.
+fn marks(world: &World) -> Vec<i64> {
     world.ensemble(|ensemble, _, _| {
         let Some(leader) = ensemble.leader() else { return Vec::new() };
-        let mark = |path: &str| {
-            let (directory, token) = path.rsplit_once("~holders/")?;
-            Some((directory.to_owned(), i64::from_str_radix(token, 16).ok()?))
-        };
-        ensemble.tree(leader).nodes().filter_map(|(path, _)| mark(path)).collect()
+        let token = |path: &str| i64::from_str_radix(path.rsplit_once("~holders/")?.1, 16).ok();
+        ensemble.tree(leader).nodes().filter_map(|(path, _)| token(path)).collect()
     })
 }
 

@@ -380,7 +380,8 @@ impl User {
 
     fn several(&self, places: &[usize], way: Way, time: Duration) -> bool {
         let objects = self.shared.objects();
-        let multi = if places.iter().all(|place| self.kind(*place) == Kind::Mutex) && self.any(2) == 0 {
+        let is_of_paths = places.iter().all(|place| self.kind(*place) == Kind::Mutex) && self.any(2) == 0;
+        let multi = if is_of_paths {
             // Whatever their order, they are taken in one.
             InterProcessMultiLock::new(&objects.client, places.iter().rev().map(|place| self.path(*place)))
         } else {
@@ -400,7 +401,8 @@ impl User {
             .zip(places)
             .map(|(hold, place)| {
                 let grant = self.grant(&objects, (*place, false), way);
-                (self.shared.notes.granted(hold, &grant), hold.clone())
+                let hears = grant.hears && !is_of_paths;
+                (self.shared.notes.granted(hold, &Grant { hears, ..grant }), hold.clone())
             })
             .collect();
         self.shared.notes.count("grants: several");
