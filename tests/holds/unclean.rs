@@ -185,18 +185,32 @@ fn of_several_that_hold_side_by_side_only_the_dead_are_told() {
     eventually("no mark is left", || marks(&client, "/leases") == 0);
 }
 
-#[test]
-fn a_multi_lock_that_gives_up_leaves_the_news_to_the_next() {
-    const OTHER: &str = "/locks/other";
-    let client = support::client();
-    let [mortal, rival] = [another(&client), another(&client)];
+/// Leaves the mark of a holder that went, and no znode.
+fn die(client: &CuratorFramework) {
+    let mortal = another(client);
     lock(&mortal, "dead", NO_DELAY).acquire().unwrap();
     mortal.close();
-    let other = |client| InterProcessMutex::new(client, OTHER).unwrap();
-    let taken = other(&rival).lock().unwrap();
-    let members: [Arc<dyn InterProcessLock>; 2] =
-        [Arc::new(lock(&client, "member", NO_DELAY)), Arc::new(other(&client))];
-    let multi = InterProcessMultiLock::from_locks(members).unwrap();
+    eventually("its znode is gone", || support::queue(client, PATH).is_empty());
+}
+
+/// The lock that listens, and another one behind it.
+const OTHER: &str = "/locks/other";
+
+fn other(client: &CuratorFramework) -> InterProcessMutex {
+    InterProcessMutex::new(client, OTHER).unwrap()
+}
+
+fn multi(client: &CuratorFramework, delay: Duration) -> InterProcessMultiLock {
+    let members: [Arc<dyn InterProcessLock>; 2] = [Arc::new(lock(client, "member", delay)), Arc::new(other(client))];
+    InterProcessMultiLock::from_locks(members).unwrap()
+}
+
+#[test]
+fn a_multi_lock_that_gives_up_leaves_the_news_to_the_next() {
+    let client = support::client();
+    let rival = another(&client);
+    die(&client);
+    let (multi, taken) = (multi(&client, NO_DELAY), other(&rival).lock().unwrap());
     for _ in 0..2 {
         // It has the first member, and so has heard, when the second one is in its queue.
         let token = CancelToken::new();
@@ -214,6 +228,49 @@ fn a_multi_lock_that_gives_up_leaves_the_news_to_the_next() {
     assert_eq!(heard(&held.holds()[0]).len(), 1);
     held.release().unwrap();
     assert_eq!(heard(&lock(&rival, "next", NO_DELAY).lock().unwrap()), [], "it was told");
+}
+
+#[test]
+fn what_a_multi_lock_loses_before_it_has_all_is_no_death() {
+    let client = support::client();
+    let rival = another(&client);
+    let (multi, taken) = (multi(&client, 2 * PATIENCE), other(&rival).lock().unwrap());
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| multi.lock().map(|held| heard(&held.holds()[0])));
+        for _ in 0..2 {
+            eventually("it waits for the second member", || support::queue(&client, OTHER).len() == 2);
+            let [first] = &support::queue(&client, PATH)[..] else { panic!("one has the first member") };
+            client.delete().for_path(first).unwrap();
+            eventually("it has the first member again", || {
+                let queue = support::queue(&client, PATH);
+                queue.len() == 1 && queue[0] != *first && marks(&client, PATH) == 1
+            });
+        }
+        taken.release().unwrap();
+        assert_eq!(waiting.join().unwrap().unwrap(), []);
+    });
+    eventually("no mark is left", || marks(&client, PATH) == 0);
+}
+
+#[test]
+fn a_mere_try_of_several_locks_waits_once_and_tells() {
+    let (server, namespace) = (support::server().connect_string(), support::client().namespace().to_owned());
+    let client = connect(builder_at(&server, &namespace).connection_timeout(PATIENCE / 20));
+    die(&client);
+    // The delay is longer than requests may take.
+    let held = multi(&client, PATIENCE / 15).try_lock().unwrap().unwrap();
+    assert_eq!(heard(&held.holds()[0]).len(), 1);
+}
+
+#[test]
+fn an_acquire_that_cannot_be_fenced_leaves_the_news_to_the_next() {
+    let client = support::client();
+    die(&client);
+    let refused = AcquireOptions::new().self_fence(client.session_timeout());
+    assert!(matches!(lock(&client, "fenced", NO_DELAY).acquire_with(&refused), Err(Error::InvalidArgument { .. })));
+    assert!(matches!(multi(&client, NO_DELAY).acquire_with(&refused), Err(Error::InvalidArgument { .. })));
+    let held = lock(&client, "next", NO_DELAY).lock().unwrap();
+    assert_eq!(heard(&held).len(), 1);
 }
 
 #[test]

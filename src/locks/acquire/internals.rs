@@ -150,8 +150,8 @@ impl LockInternals {
     }
 
     pub(crate) fn hold(&self, held: Arc<HeldNode>) -> Hold {
-        let (path, deaths) = (self.client_path(&held), self.deaths.as_ref().and_then(|deaths| deaths.heard_by(&held)));
-        Hold::new(held, path, deaths)
+        let (path, heard) = (self.client_path(&held), self.deaths.as_ref().and_then(|deaths| deaths.heard_by(&held)));
+        Hold::new(held, path, heard)
     }
 
     /// Removes the lock's directory, unless somebody uses it. Java: `LockInternals.clean`.

@@ -18,7 +18,11 @@ use crate::{
     },
     error::{Error, LostReason, Result},
     framework::{cleanup::jobs::Job, client::call::Call, held::node::HeldNode},
-    locks::{acquire::internals::LockInternals, options::acquire::AcquireOptions, recipe::spec::Leftover},
+    locks::{
+        acquire::internals::LockInternals,
+        options::acquire::{AcquireOptions, PutOff},
+        recipe::spec::Leftover,
+    },
     proto::{request::Request, types::ErrorCode},
     session::{
         api::{Reply, Session, SessionError, Submission},
@@ -103,16 +107,17 @@ impl LockInternals {
     }
 
     /// Deletes the mark of a hold that ends, before its znode: a mark without a znode means that nobody released. A
-    /// thread that unwinds leaves its mark, so that the next holder hears of it.
+    /// thread that unwinds leaves its mark, so that the next holder hears of it. What no acquire has handed out was no hold.
     fn forget_mark(&self, held: &HeldNode) {
-        let Some(mark) = self.deaths.as_ref().and_then(|deaths| deaths.mark_of(held)) else { return };
-        if held.lost().is_some() || thread::panicking() {
+        let Some((mark, is_handed_out)) = self.deaths.as_ref().and_then(|deaths| deaths.mark_of(held)) else { return };
+        if is_handed_out && (held.lost().is_some() || thread::panicking()) {
             return;
         }
         let (core, job) = (self.client().core.clone(), Job::delete(mark.clone(), None));
         let on_reply = Box::new(move |reply: Reply| match reply {
-            // The session's own end came first, or another holder was told of this hold already.
-            Ok(_) | Err(SessionError::Expired | SessionError::Closed | SessionError::Server(_)) => {}
+            // Another holder was told of this hold already, or the session's own end came first.
+            Ok(_) | Err(SessionError::Closed | SessionError::Server(_)) => {}
+            Err(SessionError::Expired) if is_handed_out => {}
             Err(_) => core.cleanup.add(job),
         });
         let request = Request::Delete { path: mark.into_string(), version: -1 };
@@ -301,7 +306,8 @@ impl LockInternals {
                 }
             };
             let held = held.clone();
-            options.when_all_held(move || held.limit(least, most, give_back));
+            let step = Box::new(move || held.limit(least, most, give_back));
+            options.when_all_is_had(PutOff { step, delay: Duration::ZERO });
         }
     }
 

@@ -1,9 +1,15 @@
 //! Holders that went without releasing: the next holder is told of them.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use crate::{
-    base::{channel::never, clock, log, paths::ServerPath, sync::Mutex},
+    base::{log, paths::ServerPath, sync::Mutex},
     error::{Error, Result},
     framework::{
         client::call::Call,
@@ -15,10 +21,10 @@ use crate::{
     locks::{
         acquire::{contention::with_acl, internals::LockInternals, last_look::last_look},
         holds::{
-            death::{UncleanDeath, UncleanDeaths},
+            death::{Heard, UncleanDeath, UncleanDeaths},
             fencing::token::FencingToken,
         },
-        options::acquire::Wait,
+        options::acquire::{PutOff, Wait},
     },
     proto::{
         request::Request,
@@ -56,35 +62,45 @@ impl LockInternals {
             found => found?,
         };
         let (marks, found): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-        let heard: Arc<[UncleanDeath]> = found.into();
+        let delay = if found.is_empty() { Duration::ZERO } else { deaths.delay };
+        if !found.is_empty() {
+            log::warn!("{}: {} went without releasing it", self.base_path(), found.len());
+        }
+        let heard = Arc::new(Heard { deaths: found, is_handed_out: AtomicBool::new(false) });
         for held in held {
-            deaths.holders.lock().entry(held.czxid()).and_modify(|known| *known = heard.clone());
+            deaths.holders.lock().entry(held.czxid()).and_modify(|known| known.clone_from(&heard));
         }
-        // A mere try waits for no other contender, but for this delay.
-        let free = WaitBound { deadline: wait.bound.deadline.filter(|_| !wait.only_try), ..wait.bound };
-        let mut look = bound;
-        if !heard.is_empty() {
-            log::warn!("{}: {} went without releasing it", self.base_path(), heard.len());
-            if let Some(until) = clock::now().checked_add(deaths.delay) {
-                let _ = free.by(until).recv(&never::<()>());
-            }
-            if wait.only_try {
-                look.deadline = bound.deadline.and_then(|deadline| deadline.checked_add(deaths.delay));
-            }
+        let session = held.first().map(|held| held.session().clone());
+        let told = move || {
+            heard.is_handed_out.store(true, Ordering::Release);
+            forget_the_dead(session, marks);
+        };
+        let told = PutOff { step: Box::new(told), delay };
+        if wait.options.is_member {
+            wait.options.when_all_is_had(told);
+            return Ok(true);
         }
-        match (last_look(held, wait.options.min_validity, look, Needs::Nothing), wait.bound.is_over()) {
-            (_, Some(WaitEnd::Cancelled)) => Err(Error::Cancelled { path: self.base_path().to_owned() }),
-            (_, Some(WaitEnd::Deadline)) if !wait.only_try => Ok(false),
-            (Ok(Certainty::Certain), _) => {
-                let session = held.first().map(|held| held.session().clone());
-                wait.options.when_all_held(move || forget_the_dead(session, marks));
+        let over = |end| match end {
+            WaitEnd::Cancelled => Err(Error::Cancelled { path: self.base_path().to_owned() }),
+            WaitEnd::Deadline if wait.only_try => Err(self.uncertain(wait.options.min_validity)),
+            WaitEnd::Deadline => Ok(false),
+        };
+        if let Some(end) = wait.after_deaths(delay) {
+            return over(end);
+        }
+        let waited = if wait.only_try { delay } else { Duration::ZERO };
+        let deadline = bound.deadline.and_then(|deadline| deadline.checked_add(waited));
+        match last_look(held, wait.options.min_validity, WaitBound { deadline, ..bound }, Needs::Nothing) {
+            Ok(Certainty::Certain) => {
+                wait.options.when_all_is_had(told);
                 Ok(true)
             }
-            (Ok(Certainty::Gone), _) => {
+            Ok(Certainty::Gone) => {
                 let reason = held.iter().find_map(|held| held.lost());
                 Err(self.lost(reason.unwrap_or(crate::error::LostReason::NodeDeleted)))
             }
-            (Ok(Certainty::InDoubt) | Err(_), _) => Err(self.uncertain(wait.options.min_validity)),
+            Ok(Certainty::InDoubt) => Err(self.uncertain(wait.options.min_validity)),
+            Err(end) => over(end),
         }
     }
 }

@@ -98,7 +98,8 @@ pub trait InterProcessLock: Send + Sync {
     /// belongs to the thread that acquired it.
     ///
     /// In a multi lock, [`hold_at_least`](AcquireOptions::hold_at_least) and [`hold_at_most`](AcquireOptions::hold_at_most)
-    /// count from when all locks are held, for all holds that the options brought.
+    /// count from when all locks are held, for all holds that the options brought; and so do
+    /// [unclean deaths](crate::InterProcessMutex::with_unclean_deaths) for those.
     ///
     /// # Errors
     /// As [`InterProcessLock::acquire_with`].

@@ -14,7 +14,7 @@ macro_rules! enter_fenced {
     ($lock:ident, $options:expr) => {
         $crate::locks::holds::fence::fenced(
             $options,
-            $lock.enter($options)?,
+            |options| $lock.enter(options),
             |held| $lock.holds_of(held),
             |held| drop($lock.guard(held)),
         )
@@ -398,12 +398,12 @@ macro_rules! listening_methods {
             /// flight can arrive. Without such a death there is no delay.
             ///
             /// Only holders that called this on their own lock object are reported, in any process of this crate; all
-            /// contenders should call it. A mere try waits for `delay`, too; a contender that gives up before leaves
-            /// the report to the next one, and so does a multi lock that does not get all its members. A holder that
-            /// dies before its acquire returns is not reported. One cut off in the midst of its release may be taken
-            /// for dead, and readers or leases beside each other may all be told of one death. A thread that panics
-            /// with a guard counts: as with std's poisoning, the protected data may be half done; unlike there, the
-            /// lock can be had, and a holder that asks is told.
+            /// contenders should call it. A mere try waits for `delay`, too, and a multi lock once, for all its members.
+            /// An acquire that comes to nothing leaves the report to the next one, and is none itself, but for a
+            /// process that dies right before its acquire returns. A holder cut off in the midst of its release may be
+            /// taken for dead, and readers or leases beside each other may all be told of one death. A thread that
+            /// panics with a guard counts: as with std's poisoning, the protected data may be half done; unlike there,
+            /// the lock can be had, and a holder that asks is told.
             ///
             /// Each hold leaves a mark in a directory beside the lock's (`~holders`), which costs two writes and no
             /// round trip more than one. A lock without this pays nothing. If the lock is lost during the delay, the

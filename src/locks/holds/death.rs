@@ -1,6 +1,12 @@
 //! Holders that went without releasing.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use crate::{
     base::{collections::HashMap, paths::ServerPath, sync::Mutex},
@@ -59,8 +65,16 @@ pub(in crate::locks) struct UncleanDeaths {
     /// How long the next holder waits before it has the lock.
     pub(in crate::locks) delay: Duration,
     pub(in crate::locks) directory: ServerPath,
-    /// The deaths that this object's holds were told of, by the czxid of the holds' znodes.
-    pub(in crate::locks) holders: Mutex<HashMap<i64, Arc<[UncleanDeath]>>>,
+    /// What this object's holds have heard, by the czxid of their znodes.
+    pub(in crate::locks) holders: Mutex<HashMap<i64, Arc<Heard>>>,
+}
+
+/// What the holds of one acquire have heard.
+#[derive(Debug, Default)]
+pub(in crate::locks) struct Heard {
+    pub(in crate::locks) deaths: Vec<UncleanDeath>,
+    /// Whether the caller has these holds, and so was told.
+    pub(in crate::locks) is_handed_out: AtomicBool,
 }
 
 impl UncleanDeaths {
@@ -69,14 +83,15 @@ impl UncleanDeaths {
         UncleanDeaths { delay: self.delay, directory: self.directory.clone(), holders: Mutex::default() }
     }
 
-    /// The deaths that a hold was told of.
-    pub(in crate::locks) fn heard_by(&self, held: &HeldNode) -> Option<Arc<[UncleanDeath]>> {
+    /// What a hold has heard.
+    pub(in crate::locks) fn heard_by(&self, held: &HeldNode) -> Option<Arc<Heard>> {
         self.holders.lock().get(&held.czxid()).cloned()
     }
 
-    /// Forgets a hold that has come to its end. Returns its mark, if it has left one.
-    pub(in crate::locks) fn mark_of(&self, held: &HeldNode) -> Option<ServerPath> {
-        self.holders.lock().remove(&held.czxid()).map(|_| self.mark_path(held))
+    /// Forgets a hold that has come to its end. Returns its mark, if it has left one, and whether the caller had the hold.
+    pub(in crate::locks) fn mark_of(&self, held: &HeldNode) -> Option<(ServerPath, bool)> {
+        let heard = self.holders.lock().remove(&held.czxid())?;
+        Some((self.mark_path(held), heard.is_handed_out.load(Ordering::Acquire)))
     }
 
     /// The path of a hold's mark.

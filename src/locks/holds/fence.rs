@@ -3,6 +3,7 @@
 use std::{fmt, time::Duration};
 
 use crate::{
+    base::channel::unbounded,
     error::{Error, Result},
     framework::held::{
         changes::HoldState,
@@ -124,26 +125,29 @@ fn arm(hold: &Hold, margin: Duration) -> Result<FenceId> {
     })
 }
 
-/// Fences what an acquire has got, if its options ask for that; gives it back if that fails.
+/// Acquires, and fences what was got, if the options ask for that; gives it back if that fails.
 pub(in crate::locks) fn fenced<H>(
     options: &AcquireOptions,
-    held: Option<H>,
+    enter: impl FnOnce(&AcquireOptions) -> Result<Option<H>>,
     holds_of: impl FnOnce(&H) -> Vec<Hold>,
     give_back: impl FnOnce(H),
 ) -> Result<Option<H>> {
-    let (Some(margin), Some(got)) = (options.self_fence, &held) else { return Ok(held) };
+    let Some(margin) = options.self_fence else { return enter(options) };
+    let (sender, put_off) = unbounded();
+    let Some(held) = enter(&AcquireOptions { put_off: Some(sender), ..options.clone() })? else { return Ok(None) };
     // Those that are entered again have theirs.
-    let mut holds = holds_of(got);
+    let mut holds = holds_of(&held);
     holds.retain(|hold| !hold.node().is_fenced_by(margin));
     match SelfFence::new(&holds, margin) {
         Ok(mut fence) => {
             // They go with their holds.
             fence.ids.clear();
             holds.iter().for_each(|hold| hold.node().keeps_fence(margin));
-            Ok(held)
+            put_off.try_iter().for_each(|last| options.when_all_is_had(last));
+            Ok(Some(held))
         }
         Err(error) => {
-            held.map(give_back);
+            give_back(held);
             Err(error)
         }
     }
@@ -196,7 +200,7 @@ mod tests {
         let hold = Hold::new(held.clone(), "/held".to_owned(), None);
         let enter = |margin| {
             let options = AcquireOptions::new().self_fence(margin);
-            fenced(&options, Some(()), |()| vec![hold.clone()], drop).unwrap();
+            fenced(&options, |_| Ok(Some(())), |()| vec![hold.clone()], drop).unwrap();
             fence::count(&held)
         };
         assert_eq!((0..5).map(|_| enter(MARGIN)).max(), Some(1));

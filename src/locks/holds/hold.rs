@@ -9,7 +9,10 @@ use crate::{
         node::HeldNode,
         waited_for::WaitedFor,
     },
-    locks::holds::{death::UncleanDeath, fencing::token::FencingToken},
+    locks::holds::{
+        death::{Heard, UncleanDeath},
+        fencing::token::FencingToken,
+    },
 };
 
 /// A held lock, as its holder knows it: the part that all guards and [leases](crate::Lease) have in common.
@@ -56,13 +59,13 @@ use crate::{
 pub struct Hold {
     held: Arc<HeldNode>,
     path: String,
-    deaths: Option<Arc<[UncleanDeath]>>,
+    heard: Option<Arc<Heard>>,
 }
 
 impl Hold {
     /// `path` is the znode's path as the caller sees it.
-    pub(in crate::locks) fn new(held: Arc<HeldNode>, path: String, deaths: Option<Arc<[UncleanDeath]>>) -> Hold {
-        Hold { held, path, deaths }
+    pub(in crate::locks) fn new(held: Arc<HeldNode>, path: String, heard: Option<Arc<Heard>>) -> Hold {
+        Hold { held, path, heard }
     }
 
     pub(crate) fn node(&self) -> &Arc<HeldNode> {
@@ -168,7 +171,7 @@ impl Hold {
     /// for deaths.
     #[must_use]
     pub fn unclean_deaths(&self) -> &[UncleanDeath] {
-        self.deaths.as_deref().unwrap_or_default()
+        self.heard.as_ref().map_or(&[], |heard| &heard.deaths)
     }
 
     /// The contender that was in front last while the acquire waited, and for how long that was; `None` if it found nobody in front.

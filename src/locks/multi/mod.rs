@@ -32,7 +32,7 @@ use crate::{
             hold::{Hold, note_panic},
         },
         mutex::InterProcessMutex,
-        options::acquire::{AcquireOptions, Wait},
+        options::acquire::{AcquireOptions, PutOff, Wait},
         threads::caching::options::Caching,
     },
     session::wait::{cancel::CancelToken, deadline::WaitEnd},
@@ -212,9 +212,14 @@ impl InterProcessMultiLock {
         let is_lost = || interrupt.is_cancelled() && !caller.is_some_and(CancelToken::is_cancelled);
         let lost = interrupt.clone();
         let on_loss: Arc<WakeUp> = Arc::new(move || lost.cancel());
-        let mut each = AcquireOptions { interrupt: Some(interrupt.clone()), self_fence: None, ..options.clone() };
         let (sender, put_off) = unbounded();
-        each.when_all_held.get_or_insert(sender);
+        let each = AcquireOptions {
+            interrupt: Some(interrupt.clone()),
+            self_fence: None,
+            put_off: Some(sender),
+            is_member: true,
+            ..options.clone()
+        };
         let batch = Batch::new(options);
         let mut taken = Members { multi: self.clone(), holds: Vec::new(), ends: Vec::new(), since: None };
         for (index, lock) in self.locks.iter().enumerate() {
@@ -240,9 +245,18 @@ impl InterProcessMultiLock {
                 }
             }
         }
+        let put_off: Vec<PutOff> = put_off.try_iter().collect();
+        let delay = put_off.iter().map(|last| last.delay).max().filter(|_| !options.is_member).unwrap_or_default();
+        let over = if delay.is_zero() { None } else { Wait::of(&each).after_deaths(delay) };
+        match over {
+            None => {}
+            Some(WaitEnd::Cancelled) if is_lost() => return Ok(Continue(())),
+            Some(WaitEnd::Cancelled) => return Err(Error::Cancelled { path: self.paths() }),
+            Some(WaitEnd::Deadline) => return self.time_is_up(options, taken.least_certain()),
+        }
         let end = self.look_at(taken, Wait::of(options))?;
         if let Break(Some(_)) = &end {
-            put_off.try_iter().for_each(|step| step());
+            put_off.into_iter().for_each(|last| options.when_all_is_had(last));
         }
         Ok(end)
     }

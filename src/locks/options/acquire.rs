@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    base::{channel::Sender, clock},
+    base::{
+        channel::{Sender, never},
+        clock,
+    },
     error::{Error, Result},
     session::wait::{
         cancel::CancelToken,
@@ -36,9 +39,11 @@ pub struct AcquireOptions {
     pub(in crate::locks) hold_at_least: Option<Duration>,
     pub(in crate::locks) hold_at_most: Option<Duration>,
     pub(in crate::locks) self_fence: Option<Duration>,
-    /// Multi lock: each member sends what it does [when all are held](AcquireOptions::when_all_held), and the multi lock runs
-    /// it then.
-    pub(in crate::locks) when_all_held: Option<Sender<Box<dyn FnOnce() + Send>>>,
+    /// What is left to do when [all is had](AcquireOptions::when_all_is_had) goes there, in a multi lock's member and in an
+    /// acquire that is fenced afterwards.
+    pub(in crate::locks) put_off: Option<Sender<PutOff>>,
+    /// Multi lock: it waits after unclean deaths for all its members at once, and looks at all of them afterwards.
+    pub(in crate::locks) is_member: bool,
     /// The end of the timeout, once the call has begun. The calls inside this one get it too: the rest of a timeout may
     /// come to zero, which means a mere try.
     pub(in crate::locks) deadline: Option<Instant>,
@@ -256,11 +261,16 @@ impl AcquireOptions {
         self.interrupt.as_ref().or(self.cancel.as_ref())
     }
 
-    /// Does what is left once the whole acquire has its holds: at once, unless a multi lock still goes on to other members.
-    pub(in crate::locks) fn when_all_held(&self, step: impl FnOnce() + Send + 'static) {
-        match &self.when_all_held {
-            Some(put_off) => drop(put_off.send(Box::new(step))),
-            None => step(),
+    /// Does the last of an acquire, which is for holds that nothing keeps from the caller any more: at once, unless a multi
+    /// lock goes on to other members, or a fence is still to be set.
+    pub(in crate::locks) fn when_all_is_had(&self, last: PutOff) {
+        // A lock of the caller's may keep the options for longer than the call.
+        let last = match &self.put_off {
+            Some(put_off) => put_off.send(last).err().map(|unsent| unsent.0),
+            None => Some(last),
+        };
+        if let Some(last) = last {
+            (last.step)();
         }
     }
 
@@ -273,6 +283,13 @@ impl AcquireOptions {
         let rule = format!("at most half of the session timeout, which is {session_timeout:?}");
         Err(Error::InvalidArgument { name: "min_validity", value: format!("{:?}", self.min_validity), rule })
     }
+}
+
+/// The last that a lock does in an acquire.
+pub(in crate::locks) struct PutOff {
+    pub(in crate::locks) step: Box<dyn FnOnce() + Send>,
+    /// How long to wait before, after unclean deaths.
+    pub(in crate::locks) delay: Duration,
 }
 
 /// How one attempt to get a lock waits.
@@ -303,6 +320,16 @@ impl<'a> Wait<'a> {
             self.bound.deadline.map(|deadline| deadline.checked_add(GRACE).unwrap_or(deadline))
         };
         WaitBound { deadline, cancel: self.bound.cancel }
+    }
+
+    /// Waits after an unclean death, as writes of the dead may still be in flight. A mere try waits for no other contender, but
+    /// for this. Returns what ended the wait for others meanwhile.
+    pub(in crate::locks) fn after_deaths(&self, delay: Duration) -> Option<WaitEnd> {
+        let bound = WaitBound { deadline: self.bound.deadline.filter(|_| !self.only_try), ..self.bound };
+        if !delay.is_zero() {
+            let _ = clock::now().checked_add(delay).map_or(bound, |until| bound.by(until)).recv(&never::<()>());
+        }
+        bound.is_over()
     }
 
     /// How long to wait for a connection; `None` for a mere try, which ends with its requests.

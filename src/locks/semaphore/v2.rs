@@ -203,10 +203,10 @@ impl InterProcessSemaphoreV2 {
     /// and [`Error::Server`] when the server refuses a request. Nothing is left behind then either.
     #[must_use = "leases are given back at once if they are not kept, and there may be none"]
     pub fn acquire_with(&self, count: usize, options: &AcquireOptions) -> Result<Option<Vec<Lease>>> {
-        let held = self.acquire_nodes(count, options)?;
-        let leases = held.map(|held| held.into_iter().map(|held| Lease::new(&self.leases, held)).collect());
+        let leases = |held: Vec<_>| held.into_iter().map(|held| Lease::new(&self.leases, held)).collect();
+        let enter = |options: &AcquireOptions| Ok(self.acquire_nodes(count, options)?.map(leases));
         let holds_of = |leases: &Vec<Lease>| leases.iter().map(|lease| (**lease).clone()).collect();
-        fenced(options, leases, holds_of, drop)
+        fenced(options, enter, holds_of, drop)
     }
 
     pub(in crate::locks) fn acquire_nodes(

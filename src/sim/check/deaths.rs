@@ -33,6 +33,17 @@ pub(super) fn check(history: &History, verdict: &mut Verdict) {
         if died.is_some() || claim.is_left || !is_healthy || is_expired {
             continue;
         }
+        let has_told = |other: &&Claim| {
+            let news = |token: &i64| other.heard.iter().flatten().any(|heard| heard == token);
+            claim.excludes(other) && other.begun > claim.begun && claim.heard.iter().flatten().any(news)
+        };
+        if let Some(next) = history.claims.iter().find(has_told) {
+            verdict.broken(
+                "a death that is told twice",
+                next.begun,
+                format!("[{next}] heard what [{claim}] had heard"),
+            );
+        }
         if let Some(next) = history.claims.iter().find(|other| heard(other)) {
             let what = format!("[{next}] was told that [{claim}] had died");
             verdict.broken("a death that was none", next.begun, what);

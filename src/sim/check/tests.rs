@@ -381,4 +381,7 @@ fn a_death_that_nobody_is_told_of_is_found_and_one_that_was_none() {
     finds(&run(None, &[], &[1]), "a mark that stays");
     // Given back before its process died.
     finds_nothing(&run(Some(23.0), &[], &[]));
+    let mut twice = run(Some(21.0), &[1], &[]);
+    twice.claims.push(hears(claim(2, 3, 27.0, 28.0, Some(28.0)), &[1]));
+    finds(&twice, "a death that is told twice");
 }

@@ -125,7 +125,9 @@ fn direct(world: &World, plan: &Arc<Plan>, notes: &Notes) {
     notes.facts(|facts| {
         facts.timeout = plan.timeout;
         let slowest = plan.processes.iter().map(|process| process.latency).max().unwrap_or_default();
-        facts.grace = plan.timeout * 12 + slowest * 200 + Duration::from_secs(90);
+        // A lock that listens for deaths takes up to five round trips more, where the directory of marks was removed.
+        let trips = if plan.processes.iter().any(|process| process.hears_of_deaths.is_some()) { 500 } else { 200 };
+        facts.grace = plan.timeout * 12 + slowest * trips + Duration::from_secs(90);
         facts.stall = plan.stall;
         facts.slowest = slowest;
     });
