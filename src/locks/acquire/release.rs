@@ -116,7 +116,7 @@ impl LockInternals {
         let (core, job) = (self.client().core.clone(), Job::delete(mark.clone(), None));
         let on_reply = Box::new(move |reply: Reply| match reply {
             // Another holder was told of this hold already, or the session's own end came first.
-            Ok(_) | Err(SessionError::Closed | SessionError::Server(_)) => {}
+            Ok(_) | Err(SessionError::Closed | SessionError::Server(ErrorCode::NoNode)) => {}
             Err(SessionError::Expired) if is_handed_out => {}
             Err(_) => core.cleanup.add(job),
         });
@@ -307,7 +307,7 @@ impl LockInternals {
             };
             let held = held.clone();
             let step = Box::new(move || held.limit(least, most, give_back));
-            options.when_all_is_had(PutOff { step, delay: Duration::ZERO });
+            options.when_all_is_had(PutOff { step, delay: None });
         }
     }
 

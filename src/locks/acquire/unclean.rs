@@ -1,10 +1,7 @@
 //! Holders that went without releasing: the next holder is told of them.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -66,26 +63,25 @@ impl LockInternals {
         if !found.is_empty() {
             log::warn!("{}: {} went without releasing it", self.base_path(), found.len());
         }
-        let heard = Arc::new(Heard { deaths: found, is_handed_out: AtomicBool::new(false) });
-        for held in held {
-            deaths.holders.lock().entry(held.czxid()).and_modify(|known| known.clone_from(&heard));
+        let found: Arc<[UncleanDeath]> = found.into();
+        let heard: Vec<_> = held.iter().map(|held| Arc::new(Heard::new(held, found.clone()))).collect();
+        for (held, heard) in held.iter().zip(&heard) {
+            deaths.holders.lock().entry(held.czxid()).and_modify(|known| known.clone_from(heard));
         }
         let session = held.first().map(|held| held.session().clone());
         let told = move || {
-            heard.is_handed_out.store(true, Ordering::Release);
             forget_the_dead(session, marks);
+            heard.iter().for_each(|heard| heard.is_handed_out.store(true, Ordering::Release));
         };
-        let told = PutOff { step: Box::new(told), delay };
-        if wait.options.is_member {
-            wait.options.when_all_is_had(told);
-            return Ok(true);
-        }
+        let told = PutOff { step: Box::new(told), delay: Some(delay) };
+        let put_off = if wait.options.is_member { wait.options.put_off(told) } else { Err(told) };
+        let Err(told) = put_off else { return Ok(true) };
         let over = |end| match end {
             WaitEnd::Cancelled => Err(Error::Cancelled { path: self.base_path().to_owned() }),
             WaitEnd::Deadline if wait.only_try => Err(self.uncertain(wait.options.min_validity)),
             WaitEnd::Deadline => Ok(false),
         };
-        if let Some(end) = wait.after_deaths(delay) {
+        if let Some(end) = wait.after_deaths(delay, held) {
             return over(end);
         }
         let waited = if wait.only_try { delay } else { Duration::ZERO };
@@ -96,6 +92,7 @@ impl LockInternals {
                 Ok(true)
             }
             Ok(Certainty::Gone) => {
+                self.client().core.check_open()?;
                 let reason = held.iter().find_map(|held| held.lost());
                 Err(self.lost(reason.unwrap_or(crate::error::LostReason::NodeDeleted)))
             }
@@ -116,7 +113,7 @@ impl UncleanDeaths {
         data: &[u8],
     ) -> Result<Vec<(ServerPath, UncleanDeath)>> {
         for held in held {
-            self.holders.lock().insert(held.czxid(), Arc::default());
+            self.holders.lock().insert(held.czxid(), Arc::new(Heard::new(held, Arc::default())));
         }
         call.retry(|session| {
             let list =
@@ -144,7 +141,8 @@ impl UncleanDeaths {
                 }
             }
             let own = self.holders.lock();
-            names.retain(|name| i64::from_str_radix(name, 16).is_ok_and(|czxid| !own.contains_key(&czxid)));
+            let stands = |czxid: &i64| own.get(czxid).is_some_and(|heard| heard.stands());
+            names.retain(|name| i64::from_str_radix(name, 16).is_ok_and(|czxid| !stands(&czxid)));
             drop(own);
             self.dead(call, session, names)
         })

@@ -399,15 +399,15 @@ macro_rules! listening_methods {
             ///
             /// Only holders that called this on their own lock object are reported, in any process of this crate; all
             /// contenders should call it. A mere try waits for `delay`, too, and a multi lock once, for all its members.
-            /// An acquire that comes to nothing leaves the report to the next one, and is none itself, but for a
-            /// process that dies right before its acquire returns. A holder cut off in the midst of its release may be
-            /// taken for dead, and readers or leases beside each other may all be told of one death. A thread that
+            /// An acquire that comes to nothing leaves the report to the next one. It may be taken for a death itself
+            /// if its process, client or session ends before it has returned, and so may a holder that is cut off in the
+            /// midst of its release. Readers or leases beside each other may all be told of one death. A thread that
             /// panics with a guard counts: as with std's poisoning, the protected data may be half done; unlike there,
             /// the lock can be had, and a holder that asks is told.
             ///
             /// Each hold leaves a mark in a directory beside the lock's (`~holders`), which costs two writes and no
             /// round trip more than one. A lock without this pays nothing. If the lock is lost during the delay, the
-            /// acquire fails with [`Error::LockLost`](crate::Error::LockLost). Not together with
+            /// acquire fails with [`Error::LockLost`](crate::Error::LockLost); a multi lock begins again. Not together with
             /// [`Caching`](crate::Caching), where one mark would stand for many holds: each acquire fails with
             /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) then. Call this right after `new`: it makes
             /// another lock object.

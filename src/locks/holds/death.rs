@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -69,12 +69,24 @@ pub(in crate::locks) struct UncleanDeaths {
     pub(in crate::locks) holders: Mutex<HashMap<i64, Arc<Heard>>>,
 }
 
-/// What the holds of one acquire have heard.
-#[derive(Debug, Default)]
+/// What a hold has heard.
+#[derive(Debug)]
 pub(in crate::locks) struct Heard {
-    pub(in crate::locks) deaths: Vec<UncleanDeath>,
-    /// Whether the caller has these holds, and so was told.
+    pub(in crate::locks) deaths: Arc<[UncleanDeath]>,
+    held: Weak<HeldNode>,
+    /// Whether the caller has the hold, and so was told.
     pub(in crate::locks) is_handed_out: AtomicBool,
+}
+
+impl Heard {
+    pub(in crate::locks) fn new(held: &Arc<HeldNode>, deaths: Arc<[UncleanDeath]>) -> Heard {
+        Heard { deaths, held: Arc::downgrade(held), is_handed_out: AtomicBool::new(false) }
+    }
+
+    /// Whether the hold is not lost, as far as this process knows.
+    pub(in crate::locks) fn stands(&self) -> bool {
+        self.held.upgrade().is_some_and(|held| held.lost().is_none())
+    }
 }
 
 impl UncleanDeaths {

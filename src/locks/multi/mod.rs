@@ -16,7 +16,10 @@ use crate::{
     framework::{
         client::core::CuratorFramework,
         events::reactions::WakeUp,
-        held::certainty::{Certainty, Needs},
+        held::{
+            certainty::{Certainty, Needs},
+            node::HeldNode,
+        },
     },
     locks::{
         acquire::{
@@ -245,18 +248,22 @@ impl InterProcessMultiLock {
                 }
             }
         }
-        let put_off: Vec<PutOff> = put_off.try_iter().collect();
-        let delay = put_off.iter().map(|last| last.delay).max().filter(|_| !options.is_member).unwrap_or_default();
-        let over = if delay.is_zero() { None } else { Wait::of(&each).after_deaths(delay) };
-        match over {
-            None => {}
-            Some(WaitEnd::Cancelled) if is_lost() => return Ok(Continue(())),
-            Some(WaitEnd::Cancelled) => return Err(Error::Cancelled { path: self.paths() }),
-            Some(WaitEnd::Deadline) => return self.time_is_up(options, taken.least_certain()),
+        let last: Vec<PutOff> = put_off.try_iter().collect();
+        drop(put_off);
+        let delay = last.iter().filter_map(|last| last.delay).max().filter(|_| !options.is_member).unwrap_or_default();
+        let mut wait = Wait::of(options);
+        if !delay.is_zero() {
+            match wait.after_deaths(delay, &taken.nodes()) {
+                Some(WaitEnd::Cancelled) => return Err(Error::Cancelled { path: self.paths() }),
+                Some(WaitEnd::Deadline) => return self.time_is_up(options, taken.least_certain()),
+                // The time of a mere try is over from the begin: a doubt may last as long as the session can.
+                None if wait.only_try => wait.bound.deadline = None,
+                None => {}
+            }
         }
-        let end = self.look_at(taken, Wait::of(options))?;
+        let end = self.look_at(taken, wait)?;
         if let Break(Some(_)) = &end {
-            put_off.into_iter().for_each(|last| options.when_all_is_had(last));
+            last.into_iter().for_each(|last| options.when_all_is_had(last));
         }
         Ok(end)
     }
@@ -276,7 +283,7 @@ impl InterProcessMultiLock {
     }
 
     fn look_at(&self, taken: Members, wait: Wait<'_>) -> Result<ControlFlow<Option<Members>>> {
-        let nodes: Vec<_> = taken.holds.iter().map(|hold| hold.node().clone()).collect();
+        let nodes = taken.nodes();
         // If no lock reports its holds there is nothing to look at.
         let timeouts = || nodes.iter().map(|node| node.session().timeout());
         let Some((shortest, longest)) = timeouts().min().zip(timeouts().max()) else {
@@ -410,6 +417,10 @@ impl Members {
         holds.iter().for_each(|hold| hold.node().znode().wake_on_loss(on_loss));
         self.holds.extend(holds);
         self.ends.push(self.holds.len());
+    }
+
+    fn nodes(&self) -> Vec<Arc<HeldNode>> {
+        self.holds.iter().map(|hold| hold.node().clone()).collect()
     }
 
     /// The name of the lock that is certain for the shortest time.

@@ -1,13 +1,17 @@
 //! How to acquire a lock, and how one attempt waits, which follows from that.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crate::{
     base::{
-        channel::{Sender, never},
+        channel::{Sender, unbounded},
         clock,
     },
     error::{Error, Result},
+    framework::{events::reactions::WakeUp, held::node::HeldNode},
     session::wait::{
         cancel::CancelToken,
         deadline::{WaitBound, WaitEnd},
@@ -42,7 +46,7 @@ pub struct AcquireOptions {
     /// What is left to do when [all is had](AcquireOptions::when_all_is_had) goes there, in a multi lock's member and in an
     /// acquire that is fenced afterwards.
     pub(in crate::locks) put_off: Option<Sender<PutOff>>,
-    /// Multi lock: it waits after unclean deaths for all its members at once, and looks at all of them afterwards.
+    /// Whether that is a multi lock, which waits after unclean deaths for all its members at once, and then looks at all.
     pub(in crate::locks) is_member: bool,
     /// The end of the timeout, once the call has begun. The calls inside this one get it too: the rest of a timeout may
     /// come to zero, which means a mere try.
@@ -262,15 +266,20 @@ impl AcquireOptions {
     }
 
     /// Does the last of an acquire, which is for holds that nothing keeps from the caller any more: at once, unless a multi
-    /// lock goes on to other members, or a fence is still to be set.
+    /// lock goes on to other members, or a fence is still to be set. That one has to see when a hold ends.
     pub(in crate::locks) fn when_all_is_had(&self, last: PutOff) {
-        // A lock of the caller's may keep the options for longer than the call.
-        let last = match &self.put_off {
-            Some(put_off) => put_off.send(last).err().map(|unsent| unsent.0),
-            None => Some(last),
-        };
-        if let Some(last) = last {
+        let put_off = if self.is_member || last.delay.is_some() { self.put_off(last) } else { Err(last) };
+        if let Err(last) = put_off {
             (last.step)();
+        }
+    }
+
+    /// Leaves this to the call of which the acquire is a part; `Err`: to none. A lock of the caller's may keep the options for
+    /// longer than that lasts.
+    pub(in crate::locks) fn put_off(&self, last: PutOff) -> std::result::Result<(), PutOff> {
+        match &self.put_off {
+            Some(put_off) => put_off.send(last).map_err(|unsent| unsent.0),
+            None => Err(last),
         }
     }
 
@@ -288,8 +297,8 @@ impl AcquireOptions {
 /// The last that a lock does in an acquire.
 pub(in crate::locks) struct PutOff {
     pub(in crate::locks) step: Box<dyn FnOnce() + Send>,
-    /// How long to wait before, after unclean deaths.
-    pub(in crate::locks) delay: Duration,
+    /// How long to wait before, after unclean deaths. `None`: it has nothing to do with these.
+    pub(in crate::locks) delay: Option<Duration>,
 }
 
 /// How one attempt to get a lock waits.
@@ -322,12 +331,15 @@ impl<'a> Wait<'a> {
         WaitBound { deadline, cancel: self.bound.cancel }
     }
 
-    /// Waits after an unclean death, as writes of the dead may still be in flight. A mere try waits for no other contender, but
-    /// for this. Returns what ended the wait for others meanwhile.
-    pub(in crate::locks) fn after_deaths(&self, delay: Duration) -> Option<WaitEnd> {
+    /// Waits after an unclean death, as writes of the dead may still be in flight, unless one of these holds is lost. A mere
+    /// try waits for no other contender, but for this. Returns what ended the wait for others meanwhile.
+    pub(in crate::locks) fn after_deaths(&self, delay: Duration, held: &[Arc<HeldNode>]) -> Option<WaitEnd> {
         let bound = WaitBound { deadline: self.bound.deadline.filter(|_| !self.only_try), ..self.bound };
         if !delay.is_zero() {
-            let _ = clock::now().checked_add(delay).map_or(bound, |until| bound.by(until)).recv(&never::<()>());
+            let (lost, is_lost) = unbounded();
+            let wake: Arc<WakeUp> = Arc::new(move || lost.send(()).unwrap_or_default());
+            held.iter().for_each(|held| held.znode().wake_on_loss(&wake));
+            let _ = clock::now().checked_add(delay).map_or(bound, |until| bound.by(until)).recv(&is_lost);
         }
         bound.is_over()
     }

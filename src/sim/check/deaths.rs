@@ -7,9 +7,11 @@ use super::{
 
 pub(super) fn check(history: &History, verdict: &mut Verdict) {
     let hears = |claim: &&Claim| claim.heard.is_some();
+    // A writer that goes on as a reader keeps its token, and there is a mark of either.
+    let of_two: Vec<_> =
+        history.claims.iter().filter(|claim| claim.writer.is_some()).map(|claim| claim.token.0).collect();
     for claim in history.claims.iter().filter(hears) {
-        // A writer that goes on as a reader keeps its token.
-        if claim.writer.is_some() || history.claims.iter().any(|other| other.writer.as_ref() == Some(&claim.znode)) {
+        if of_two.contains(&claim.token.0) {
             continue;
         }
         // No other hold that is listened for has its token: these are made one by one.
@@ -34,7 +36,8 @@ pub(super) fn check(history: &History, verdict: &mut Verdict) {
             continue;
         }
         let has_told = |other: &&Claim| {
-            let news = |token: &i64| other.heard.iter().flatten().any(|heard| heard == token);
+            let is_told = |token: &i64| other.heard.iter().flatten().any(|heard| heard == token);
+            let news = |token: &i64| !of_two.contains(token) && is_told(token);
             claim.excludes(other) && other.begun > claim.begun && claim.heard.iter().flatten().any(news)
         };
         if let Some(next) = history.claims.iter().find(has_told) {
