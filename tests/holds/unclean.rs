@@ -116,6 +116,19 @@ fn every_way_to_go_without_releasing_is_told() {
 }
 
 #[test]
+fn another_thread_hears_of_what_this_one_has_lost() {
+    let client = support::client();
+    let lock = lock(&client, "shared", NO_DELAY);
+    let held = lock.lock().unwrap();
+    client.delete().for_path(held.path()).unwrap();
+    eventually("the holder knows", || held.is_lost());
+    thread::scope(|scope| {
+        let other = scope.spawn(|| heard(&lock.lock().unwrap()).len());
+        assert_eq!(other.join().unwrap(), 1);
+    });
+}
+
+#[test]
 fn the_delay_comes_after_a_death_and_only_then() {
     const DELAY: Duration = Duration::from_secs(1);
     let client = support::client();
@@ -266,9 +279,14 @@ fn a_mere_try_of_several_locks_waits_once_and_tells() {
 fn an_acquire_that_cannot_be_fenced_leaves_the_news_to_the_next() {
     let client = support::client();
     die(&client);
-    let refused = AcquireOptions::new().self_fence(client.session_timeout());
+    let margin = client.session_timeout() / 10;
+    let refused = AcquireOptions::new().self_fence(margin * 10);
     assert!(matches!(lock(&client, "fenced", NO_DELAY).acquire_with(&refused), Err(Error::InvalidArgument { .. })));
     assert!(matches!(multi(&client, NO_DELAY).acquire_with(&refused), Err(Error::InvalidArgument { .. })));
+    // It would end this process at once.
+    let refused = AcquireOptions::new().self_fence(margin).hold_at_most(margin / 2);
+    assert!(matches!(lock(&client, "fenced", NO_DELAY).acquire_with(&refused), Err(Error::Uncertain { .. })));
+    assert!(matches!(multi(&client, NO_DELAY).acquire_with(&refused), Err(Error::Uncertain { .. })));
     let held = lock(&client, "next", NO_DELAY).lock().unwrap();
     assert_eq!(heard(&held).len(), 1);
 }
