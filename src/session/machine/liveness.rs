@@ -43,6 +43,10 @@ pub(crate) fn longest_round_trip(timeout: Duration) -> Duration {
 /// what a handshake or a pair then says is [`Unconfirmed`] until a heartbeat is answered that was sent a quarter of T after
 /// the answer that said it: by then the leader would have expired what it had taken. An expiry may take as long as that.
 ///
+/// A handshake may besides have been answered by a leader that stood still while the others chose another one. It goes on for
+/// up to a tick: its look at its followers may come before it has heard that they left, and the next one is a tick later. So
+/// what a handshake says in doubt waits for a heartbeat that is sent 0.55 T after its answer, T being two ticks at least.
+///
 /// The proof takes that leader for the one that counts. One that is cut off from the others answers a `sync` and
 /// resumes sessions by itself, while they have another one. A transaction as the heartbeat needs a majority, and so the
 /// leader that counts. The proof takes all servers for granting one timeout, always: the answer to a handshake that
@@ -134,7 +138,10 @@ impl Liveness {
                 match self.certain_until(now) {
                     // The leader goes by this timeout from now on, even if it is shorter, and whatever counts as a proof.
                     Some(until) => self.valid_until = Some(if counts { touched } else { until.min(touched) }),
-                    None if counts => self.proved(touched, now),
+                    None if counts => {
+                        let confirmed_by = now + self.timeout * 11 / 20;
+                        self.unconfirmed = Some(Unconfirmed { until: touched, confirmed_by });
+                    }
                     None => {}
                 }
                 self.heartbeat_answered(sent, now);

@@ -252,7 +252,8 @@ mod tests {
         state.handshake = Some(Origin::Resumed { sent: now, counts: true });
         connect(&mut state);
         assert_eq!(state.liveness.valid_until(), of_creation);
-        state.liveness.heartbeat_answered(clock::now() + T / 4, clock::now() + T / 4);
+        let confirmed = clock::now() + T * 3 / 5;
+        state.liveness.heartbeat_answered(confirmed, confirmed);
         assert!(state.liveness.valid_until() > of_creation);
     }
 

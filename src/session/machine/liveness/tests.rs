@@ -35,14 +35,15 @@ fn the_handshake_of_a_session_that_cannot_be_due_is_a_touch() {
 #[test]
 fn a_handshake_that_proves_nothing_by_itself_is_a_heartbeat_like_any_other() {
     let due = T - T / 20;
-    for (counts, sent, answered) in [(true, due, due + T / 20), (false, T / 2 - T / 20, T / 2)] {
+    let cases = [(true, due, due + T / 20, T * 11 / 20), (false, T / 2 - T / 20, T / 2, T / 4)];
+    for (counts, sent, answered, pause) in cases {
         let (mut liveness, start) = connected();
         let (again, answered) = (start + sent, start + answered);
         liveness.disconnected();
         liveness.connected(T, Origin::Resumed { sent: again, counts }, answered);
         assert_eq!(liveness.valid_until(), after_margin(start));
         assert_eq!(liveness.next_timer(), answered + T * 11 / 40);
-        liveness.heartbeat_answered(answered + T / 4, answered + T / 3);
+        liveness.heartbeat_answered(answered + pause, answered + pause + T / 12);
         assert_eq!(liveness.valid_until(), after_margin(again));
     }
 }
@@ -75,14 +76,15 @@ fn in_doubt_a_pair_proves_something_once_another_heartbeat_has_followed_it() {
         liveness.heartbeat_answered(sent, sent);
         assert_eq!(liveness.valid_until(), after_margin(proved));
     }
-    // The leader answers a handshake itself: that one is a pair of its own.
+    // The leader answers a handshake itself: that one is a pair of its own. It may be a leader no more, for a tick.
     let (mut liveness, start) = connected();
     liveness.disconnected();
     let again = start + due - late;
     liveness.connected(T, Origin::Resumed { sent: again, counts: true }, start + due);
-    liveness.heartbeat_answered(start + due + T / 4 - late, start + due + T / 4);
+    let a_tick_later = start + due + T * 11 / 20;
+    liveness.heartbeat_answered(a_tick_later - late, a_tick_later);
     assert_eq!(liveness.valid_until(), after_margin(start));
-    liveness.heartbeat_answered(start + due + T / 4, start + due + T / 4);
+    liveness.heartbeat_answered(a_tick_later, a_tick_later);
     assert_eq!(liveness.valid_until(), after_margin(again));
     // One that does not count is a heartbeat like any other.
     liveness.disconnected();
@@ -108,7 +110,8 @@ fn the_handshake_of_a_session_of_which_nothing_was_proved_counts_as_a_heartbeat(
     let mut liveness = Liveness::new(T, start);
     liveness.connected(T, Origin::Resumed { sent: start, counts: true }, start);
     assert_eq!(liveness.valid_until(), None);
-    liveness.heartbeat_answered(start + T / 4, start + T / 4);
+    let confirmed = start + T * 11 / 20;
+    liveness.heartbeat_answered(confirmed, confirmed);
     assert_eq!(liveness.valid_until(), after_margin(start));
 }
 

@@ -45,14 +45,28 @@ fn answered_heartbeats_prove_how_long_the_session_is_valid() {
 }
 
 #[test]
-fn a_session_that_was_resumed_when_it_may_be_due_is_certain_with_the_next_heartbeat() {
-    let away = [(T / 2, false, true), (T - T / 20, false, false), (T / 2, true, false)];
-    for (away, quorum_heartbeats, counts) in away {
+fn a_session_that_was_resumed_when_it_may_be_due_is_certain_with_the_second_heartbeat() {
+    let mut rig = Rig::connected();
+    let valid_until = rig.machine.valid_until();
+    rig.disconnect();
+    rig.now += T - T / 20;
+    rig.connect();
+    assert_eq!(rig.machine.valid_until(), valid_until);
+    beat(&mut rig);
+    let first = rig.now;
+    assert_eq!(rig.machine.valid_until(), valid_until);
+    beat(&mut rig);
+    assert_eq!(rig.machine.valid_until(), Some(first + T - T / 20));
+}
+
+#[test]
+fn a_session_that_was_resumed_in_time_is_certain_at_once_or_with_the_next_heartbeat_of_a_quorum() {
+    for (quorum_heartbeats, counts) in [(false, true), (true, false)] {
         let mut rig = Rig::with(SessionConfig { quorum_heartbeats, ..server::config() });
         rig.connect();
         let valid_until = rig.machine.valid_until();
         rig.disconnect();
-        rig.now += away;
+        rig.now += T / 2;
         rig.connect();
         let of_handshake = Some(rig.now + T - T / 20);
         assert_eq!(rig.machine.valid_until(), if counts { of_handshake } else { valid_until });
