@@ -244,6 +244,32 @@ fn a_multi_lock_that_gives_up_leaves_the_news_to_the_next() {
 }
 
 #[test]
+fn the_delay_ends_with_the_lock_or_its_client() {
+    type End = fn(&CuratorFramework, &CuratorFramework);
+    let ends: [(End, fn(&Error) -> bool); 2] = [
+        (
+            |admin, _| admin.delete().for_path(&support::queue(admin, PATH)[0]).unwrap(),
+            |error| matches!(error, Error::LockLost { reason: LostReason::NodeDeleted, .. }),
+        ),
+        (|_, client| client.close(), |error| matches!(error, Error::ClientClosed)),
+    ];
+    let admin = support::client();
+    die(&admin);
+    for (end, is_expected) in ends {
+        let client = another(&admin);
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| lock(&client, "next", 2 * PATIENCE).acquire());
+            eventually("it has left its own mark", || marks(&admin, PATH) == 2);
+            let begin = Instant::now();
+            end(&admin, &client);
+            let error = waiting.join().unwrap().unwrap_err();
+            assert!(is_expected(&error) && begin.elapsed() < PATIENCE, "{error}");
+        });
+        eventually("nothing is left in the queue", || support::queue(&admin, PATH).is_empty());
+    }
+}
+
+#[test]
 fn what_a_multi_lock_loses_before_it_has_all_is_no_death() {
     let client = support::client();
     let rival = another(&client);

@@ -6,10 +6,11 @@ use std::{
 };
 
 use crate::{
-    base::{log, paths::ServerPath, sync::Mutex},
+    base::{channel::unbounded, clock, log, paths::ServerPath, sync::Mutex},
     error::{Error, Result},
     framework::{
         client::call::Call,
+        events::reactions::WakeUp,
         held::{
             certainty::{Certainty, Needs},
             node::HeldNode,
@@ -69,26 +70,26 @@ impl LockInternals {
             deaths.holders.lock().entry(held.czxid()).and_modify(|known| known.clone_from(heard));
         }
         let session = held.first().map(|held| held.session().clone());
-        let told = move || {
+        let step = move || {
             forget_the_dead(session, marks);
             heard.iter().for_each(|heard| heard.is_handed_out.store(true, Ordering::Release));
         };
-        let told = PutOff { step: Box::new(told), delay: Some(delay) };
-        let put_off = if wait.options.is_member { wait.options.put_off(told) } else { Err(told) };
-        let Err(told) = put_off else { return Ok(true) };
+        let last = PutOff { step: Box::new(step), delay: Some(delay) };
+        let put_off = if wait.options.is_member { wait.options.put_off(last) } else { Err(last) };
+        let Err(last) = put_off else { return Ok(true) };
         let over = |end| match end {
             WaitEnd::Cancelled => Err(Error::Cancelled { path: self.base_path().to_owned() }),
             WaitEnd::Deadline if wait.only_try => Err(self.uncertain(wait.options.min_validity)),
             WaitEnd::Deadline => Ok(false),
         };
-        if let Some(end) = wait.after_deaths(delay, held) {
+        if let Some(end) = wait_after_deaths(delay, held, wait) {
             return over(end);
         }
         let waited = if wait.only_try { delay } else { Duration::ZERO };
         let deadline = bound.deadline.and_then(|deadline| deadline.checked_add(waited));
         match last_look(held, wait.options.min_validity, WaitBound { deadline, ..bound }, Needs::Nothing) {
             Ok(Certainty::Certain) => {
-                wait.options.when_all_is_had(told);
+                wait.options.when_all_is_had(last);
                 Ok(true)
             }
             Ok(Certainty::Gone) => {
@@ -198,6 +199,19 @@ impl UncleanDeaths {
         }
         Ok(dead)
     }
+}
+
+/// Waits after an unclean death, as writes of the dead may still be in flight, unless one of these holds is lost. A mere try
+/// waits for no other contender, but for this. Returns the end of the wait for others, if that came meanwhile.
+pub(in crate::locks) fn wait_after_deaths(delay: Duration, held: &[Arc<HeldNode>], wait: Wait<'_>) -> Option<WaitEnd> {
+    let bound = WaitBound { deadline: wait.bound.deadline.filter(|_| !wait.only_try), ..wait.bound };
+    if !delay.is_zero() {
+        let (lost, is_lost) = unbounded();
+        let wake: Arc<WakeUp> = Arc::new(move || lost.send(()).unwrap_or_default());
+        held.iter().for_each(|held| held.znode().wake_on_loss(&wake));
+        let _ = clock::now().checked_add(delay).map_or(bound, |until| bound.by(until)).recv(&is_lost);
+    }
+    bound.is_over()
 }
 
 /// Deletes the marks of which a holder was told. An acquire that fails before that leaves them to the next one.

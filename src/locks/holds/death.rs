@@ -65,11 +65,11 @@ pub(in crate::locks) struct UncleanDeaths {
     /// How long the next holder waits before it has the lock.
     pub(in crate::locks) delay: Duration,
     pub(in crate::locks) directory: ServerPath,
-    /// What this object's holds have heard, by the czxid of their znodes.
+    /// The deaths that this object's holds have heard of, by the czxid of the holds' znodes.
     pub(in crate::locks) holders: Mutex<HashMap<i64, Arc<Heard>>>,
 }
 
-/// What a hold has heard.
+/// The deaths that a hold has heard of.
 #[derive(Debug)]
 pub(in crate::locks) struct Heard {
     pub(in crate::locks) deaths: Arc<[UncleanDeath]>,
@@ -95,7 +95,7 @@ impl UncleanDeaths {
         UncleanDeaths { delay: self.delay, directory: self.directory.clone(), holders: Mutex::default() }
     }
 
-    /// What a hold has heard.
+    /// Finds the deaths that a hold has heard of.
     pub(in crate::locks) fn heard_by(&self, held: &HeldNode) -> Option<Arc<Heard>> {
         self.holders.lock().get(&held.czxid()).cloned()
     }

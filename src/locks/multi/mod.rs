@@ -27,6 +27,7 @@ use crate::{
             internals::LockInternals,
             last_look::last_look,
             owners::Owners,
+            unclean::wait_after_deaths,
         },
         face::{guard::OfThread, lock::InterProcessLock, methods::lock_methods},
         holds::{
@@ -251,13 +252,11 @@ impl InterProcessMultiLock {
         let last: Vec<PutOff> = put_off.try_iter().collect();
         drop(put_off);
         let delay = last.iter().filter_map(|last| last.delay).max().filter(|_| !options.is_member).unwrap_or_default();
-        let mut wait = Wait::of(options);
+        let wait = Wait::of(options);
         if !delay.is_zero() {
-            match wait.after_deaths(delay, &taken.nodes()) {
+            match wait_after_deaths(delay, &taken.nodes(), wait) {
                 Some(WaitEnd::Cancelled) => return Err(Error::Cancelled { path: self.paths() }),
                 Some(WaitEnd::Deadline) => return self.time_is_up(options, taken.least_certain()),
-                // The time of a mere try is over from the begin: a doubt may last as long as the session can.
-                None if wait.only_try => wait.bound.deadline = None,
                 None => {}
             }
         }

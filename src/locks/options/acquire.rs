@@ -1,17 +1,10 @@
 //! How to acquire a lock, and how one attempt waits, which follows from that.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use crate::{
-    base::{
-        channel::{Sender, unbounded},
-        clock,
-    },
+    base::{channel::Sender, clock},
     error::{Error, Result},
-    framework::{events::reactions::WakeUp, held::node::HeldNode},
     session::wait::{
         cancel::CancelToken,
         deadline::{WaitBound, WaitEnd},
@@ -43,8 +36,8 @@ pub struct AcquireOptions {
     pub(in crate::locks) hold_at_least: Option<Duration>,
     pub(in crate::locks) hold_at_most: Option<Duration>,
     pub(in crate::locks) self_fence: Option<Duration>,
-    /// What is left to do when [all is had](AcquireOptions::when_all_is_had) goes there, in a multi lock's member and in an
-    /// acquire that is fenced afterwards.
+    /// The steps for [when all is had](AcquireOptions::when_all_is_had) go there, in a multi lock's member and in an acquire
+    /// that is fenced afterwards.
     pub(in crate::locks) put_off: Option<Sender<PutOff>>,
     /// Whether that is a multi lock, which waits after unclean deaths for all its members at once, and then looks at all.
     pub(in crate::locks) is_member: bool,
@@ -329,19 +322,6 @@ impl<'a> Wait<'a> {
             self.bound.deadline.map(|deadline| deadline.checked_add(GRACE).unwrap_or(deadline))
         };
         WaitBound { deadline, cancel: self.bound.cancel }
-    }
-
-    /// Waits after an unclean death, as writes of the dead may still be in flight, unless one of these holds is lost. A mere
-    /// try waits for no other contender, but for this. Returns what ended the wait for others meanwhile.
-    pub(in crate::locks) fn after_deaths(&self, delay: Duration, held: &[Arc<HeldNode>]) -> Option<WaitEnd> {
-        let bound = WaitBound { deadline: self.bound.deadline.filter(|_| !self.only_try), ..self.bound };
-        if !delay.is_zero() {
-            let (lost, is_lost) = unbounded();
-            let wake: Arc<WakeUp> = Arc::new(move || lost.send(()).unwrap_or_default());
-            held.iter().for_each(|held| held.znode().wake_on_loss(&wake));
-            let _ = clock::now().checked_add(delay).map_or(bound, |until| bound.by(until)).recv(&is_lost);
-        }
-        bound.is_over()
     }
 
     /// How long to wait for a connection; `None` for a mere try, which ends with its requests.

@@ -35,12 +35,12 @@ pub(super) fn check(history: &History, verdict: &mut Verdict) {
         if died.is_some() || claim.is_left || !is_healthy || is_expired {
             continue;
         }
-        let has_told = |other: &&Claim| {
-            let is_told = |token: &i64| other.heard.iter().flatten().any(|heard| heard == token);
-            let news = |token: &i64| !of_two.contains(token) && is_told(token);
+        let hears_again = |other: &&Claim| {
+            let is_heard = |token: &i64| other.heard.iter().flatten().any(|heard| heard == token);
+            let news = |token: &i64| !of_two.contains(token) && is_heard(token);
             claim.excludes(other) && other.begun > claim.begun && claim.heard.iter().flatten().any(news)
         };
-        if let Some(next) = history.claims.iter().find(has_told) {
+        if let Some(next) = history.claims.iter().find(hears_again) {
             verdict.broken(
                 "a death that is told twice",
                 next.begun,
