@@ -246,7 +246,8 @@ fn a_multi_lock_that_gives_up_leaves_the_news_to_the_next() {
 #[test]
 fn the_delay_ends_with_the_lock_or_its_client() {
     type End = fn(&CuratorFramework, &CuratorFramework);
-    let ends: [(End, fn(&Error) -> bool); 2] = [
+    type IsExpected = fn(&Error) -> bool;
+    let ends: [(End, IsExpected); 2] = [
         (
             |admin, _| admin.delete().for_path(&support::queue(admin, PATH)[0]).unwrap(),
             |error| matches!(error, Error::LockLost { reason: LostReason::NodeDeleted, .. }),
