@@ -11,6 +11,7 @@ pub(crate) const EXISTS: i32 = 3;
 pub(crate) const GET_DATA: i32 = 4;
 pub(crate) const GET_CHILDREN: i32 = 8;
 pub(crate) const SYNC: i32 = 9;
+pub(crate) const MULTI: i32 = 14;
 pub(crate) const PING: i32 = 11;
 pub(crate) const REMOVE_WATCHES: i32 = 18;
 pub(crate) const AUTH: i32 = 100;
@@ -128,9 +129,15 @@ fn success(request: &Frame) -> Vec<u8> {
         GET_DATA => [&0_i32.to_be_bytes()[..], &stat].concat(),
         GET_CHILDREN => 0_i32.to_be_bytes().to_vec(),
         SYNC => request.body.clone(),
+        MULTI => end_of_multi(),
         DELETE | PING | REMOVE_WATCHES | AUTH | SET_WATCHES | CLOSE => Vec::new(),
         other => panic!("no answer to operation {other}"),
     }
+}
+
+/// What follows the last result of a transaction.
+pub(crate) fn end_of_multi() -> Vec<u8> {
+    [&(-1_i32).to_be_bytes()[..], &[1], &(-1_i32).to_be_bytes()].concat()
 }
 
 /// A notification without its length.

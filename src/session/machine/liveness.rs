@@ -33,23 +33,27 @@ pub(crate) fn longest_round_trip(timeout: Duration) -> Duration {
 /// where the round trip r is shorter than T/12, 11/40 T after the answer to the one before, so that a proof is never older
 /// than 3 r + 0.55 T when the next one comes. On slower links heartbeats overlap, one each T/40, and a proof is never
 /// older than 2 r + 0.3 T. It lasts 0.95 T, of which something is left up to r = 0.3 T
-/// ([`longest_round_trip`]). A session that is new, or was just resumed, has to do with its handshake until the first pair
+/// ([`longest_round_trip`]). A session that is new has to do with its handshake until the first pair
 /// after that, 3 r + 0.28 T after the handshake was sent. Beyond r = 0.22 T that is too late: it is in doubt once.
 ///
 /// Between the moment at which a leader takes the sessions that are due from its clock, all of one tick at once, and
 /// the moment at which it has expired them one after the other, a session can still be resumed, touched and synced, and
 /// is expired all the same. That cannot have begun while the session is certain, as the touch of each pair comes before
 /// the one of the pair before it is T old. Once `valid_until` has passed it may have begun before the next touch came. So
-/// what a handshake or a pair then says is [`Unconfirmed`] until a heartbeat is answered that was sent a quarter of T after
-/// the answer that said it: by then the leader would have expired what it had taken. An expiry may take as long as that.
+/// what a pair then says is [`Unconfirmed`] until a heartbeat is answered that was sent a quarter of T after its second answer,
+/// and what a handshake says until one is that was sent half of T after its own: by then, T/2 after the touch, the leader
+/// would have expired what it had taken. An expiry may take as long as that.
 ///
-/// A handshake may besides have been answered by a leader that stood still while the others chose another one. It goes on for
-/// up to a tick: its look at its followers may come before it has heard that they left, and the next one is a tick later. So
-/// what a handshake says in doubt waits for a heartbeat that is sent 0.55 T after its answer, T being two ticks at least.
+/// A leader that stood still while the others chose another one answers for up to a tick when it goes on, as its look at its
+/// followers may come before it has heard that they left. So neither a handshake, which it answers by itself, nor a pair
+/// behind a silence of 2/5 of T counts before the leader has carried out a transaction over the same connection, which goes out at
+/// once: a majority followed that leader after the touch, and one that is chosen later counts all of T from then on. A shorter
+/// silence does not need it: if T is less than five ticks, the others have not left the leader by then (`syncLimit` is two ticks or
+/// more), and otherwise it does not answer both heartbeats of a pair in one tick.
 ///
-/// The proof takes that leader for the one that counts. One that is cut off from the others answers a `sync` and
-/// resumes sessions by itself, while they have another one. A transaction as the heartbeat needs a majority, and so the
-/// leader that counts. The proof takes all servers for granting one timeout, always: the answer to a handshake that
+/// The proof takes the leader for the one that counts also where it is cut off from the others and never stood still. It answers a
+/// `sync` for a while, and they have another one. With a transaction as each heartbeat it does not rest on such a leader.
+/// The proof takes all servers for granting one timeout, always: the answer to a handshake that
 /// lowers it may be lost, and the leader goes by it all the same.
 ///
 /// The proof holds for a follower, for an observer of the leader, and for the leader itself. If an observer follows a follower
@@ -71,18 +75,20 @@ pub(crate) struct Liveness {
     answered: Vec<Heartbeat>,
     valid_until: Option<Instant>,
     unconfirmed: Option<Unconfirmed>,
+    /// Whether a majority followed the leader over this connection, and it has not been silent since.
+    is_agreed: bool,
 }
 
 /// How a connection came by its session; the moments are those at which the handshake was sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Origin {
-    /// The leader made the session.
+    /// The leader made the session, which takes a majority.
     Created(Instant),
-    /// A session that there was. It `counts` where the leader itself answered, and is believed though it may be cut off from
-    /// the others.
-    Resumed { sent: Instant, counts: bool },
-    /// A read-only server has no leader, and answers while the quorum on the other side lets the session expire.
-    ReadOnly,
+    /// A session that there was: the leader itself took the handshake for a touch.
+    Resumed(Instant),
+    /// A read-only server has no leader, and answers while the quorum on the other side lets the session expire. Or nobody knows
+    /// when there was a handshake.
+    Unknown,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -91,12 +97,12 @@ struct Heartbeat {
     answered: Instant,
 }
 
-/// A proof that came while the session was in doubt. It holds if the leader had not taken the session from its clock before the
-/// touch came.
+/// A proof that holds if a majority followed the leader, and, where it came while the session was in doubt, if the leader had not
+/// taken the session from its clock before the touch came.
 #[derive(Debug, Clone, Copy)]
 struct Unconfirmed {
     until: Instant,
-    /// The answer to a heartbeat that is sent from here on says that it was not.
+    /// The answer to a heartbeat that is sent from here on says that the leader had not.
     confirmed_by: Instant,
 }
 
@@ -112,6 +118,7 @@ impl Liveness {
             answered: Vec::new(),
             valid_until: None,
             unconfirmed: None,
+            is_agreed: false,
         }
     }
 
@@ -122,7 +129,7 @@ impl Liveness {
     }
 
     /// A server took the session up. The handshake is a heartbeat like any other, which another one has to follow, and
-    /// where it counts a touch by itself.
+    /// a touch by itself.
     pub(crate) fn connected(&mut self, timeout: Duration, origin: Origin, now: Instant) {
         self.disconnected();
         self.timeout = timeout;
@@ -131,22 +138,18 @@ impl Liveness {
         match origin {
             Origin::Created(sent) => {
                 self.valid_until = Some(self.lasts_from(sent));
-                self.heartbeat_answered(sent, now);
+                self.heartbeat_answered(sent, now, true);
             }
-            Origin::Resumed { sent, counts } => {
+            Origin::Resumed(sent) => {
                 let touched = self.lasts_from(sent);
-                match self.certain_until(now) {
-                    // The leader goes by this timeout from now on, even if it is shorter, and whatever counts as a proof.
-                    Some(until) => self.valid_until = Some(if counts { touched } else { until.min(touched) }),
-                    None if counts => {
-                        let confirmed_by = now + self.timeout * 11 / 20;
-                        self.unconfirmed = Some(Unconfirmed { until: touched, confirmed_by });
-                    }
-                    None => {}
-                }
-                self.heartbeat_answered(sent, now);
+                // The leader goes by this timeout from now on, even if it is shorter, and whatever counts as a proof.
+                let certain = self.certain_until(now).map(|until| until.min(touched));
+                self.valid_until = certain.or(self.valid_until);
+                self.heartbeat_answered(sent, now, false);
+                self.proved(touched, now, self.timeout / 2);
+                self.next_heartbeat = now;
             }
-            Origin::ReadOnly => {}
+            Origin::Unknown => {}
         }
     }
 
@@ -154,6 +157,7 @@ impl Liveness {
         // A pair of heartbeats proves something only if both took the same way to the leader.
         self.answered.clear();
         self.unconfirmed = None;
+        self.is_agreed = false;
         self.unanswered.clear();
         self.round_trip = Duration::ZERO;
     }
@@ -172,9 +176,19 @@ impl Liveness {
         true
     }
 
-    /// The answer to a heartbeat says that the session lived.
-    pub(crate) fn heartbeat_answered(&mut self, sent: Instant, now: Instant) {
+    /// Whether a heartbeat has to be a transaction, as nothing counts before a majority follows the leader.
+    pub(crate) fn needs_majority(&self) -> bool {
+        !self.is_agreed
+    }
+
+    /// The answer to a heartbeat says that the session lived, and if that was a transaction, that a majority followed the leader.
+    pub(crate) fn heartbeat_answered(&mut self, sent: Instant, now: Instant, is_transaction: bool) {
         self.heartbeat_refused(sent, now);
+        let was_silent = self.answered.last().is_some_and(|last| last.answered + self.timeout * 2 / 5 < now);
+        if was_silent && !is_transaction && std::mem::take(&mut self.is_agreed) {
+            self.next_heartbeat = now;
+        }
+        self.is_agreed |= is_transaction;
         self.pair(sent, now);
         self.confirm(sent, now);
     }
@@ -201,27 +215,31 @@ impl Liveness {
     fn pair(&mut self, sent: Instant, now: Instant) {
         let followed = self.answered.iter().filter(|earlier| earlier.answered + self.timeout / 4 <= sent);
         if let Some(touched) = followed.map(|earlier| earlier.sent).max() {
-            self.proved(self.lasts_from(touched), now);
+            self.proved(self.lasts_from(touched), now, self.timeout / 4);
             self.answered.retain(|earlier| earlier.sent > touched);
         }
         self.answered.push(Heartbeat { sent, answered: now });
     }
 
-    /// The leader keeps the session until then, if it has not taken it from its clock before.
-    fn proved(&mut self, until: Instant, now: Instant) {
-        if let Some(certain) = self.certain_until(now) {
+    /// The leader keeps the session until then, if a majority follows it. In doubt only if it has not taken the session from its
+    /// clock before, which shows after this pause.
+    fn proved(&mut self, until: Instant, now: Instant, pause: Duration) {
+        let certain = self.certain_until(now);
+        if let Some(certain) = certain.filter(|_| self.is_agreed) {
             self.valid_until = Some(certain.max(until));
         } else if let Some(proof) = self.unconfirmed.as_mut().filter(|proof| now < proof.until) {
             proof.until = proof.until.max(until);
         } else {
-            self.unconfirmed = Some(Unconfirmed { until, confirmed_by: now + self.timeout / 4 });
+            let confirmed_by = if certain.is_some() { now } else { now + pause };
+            self.unconfirmed = Some(Unconfirmed { until, confirmed_by });
         }
     }
 
     /// A heartbeat sent at this moment was answered.
     fn confirm(&mut self, sent: Instant, now: Instant) {
-        if let Some(proof) = self.unconfirmed.filter(|proof| proof.confirmed_by <= sent && now < proof.until) {
-            (self.valid_until, self.unconfirmed) = (Some(proof.until), None);
+        let proof = self.unconfirmed.filter(|proof| self.is_agreed && proof.confirmed_by <= sent && now < proof.until);
+        if let Some(proof) = proof {
+            (self.valid_until, self.unconfirmed) = (self.valid_until.max(Some(proof.until)), None);
         }
     }
 

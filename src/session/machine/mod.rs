@@ -471,9 +471,9 @@ impl<C, W: Clone> Machine<C, W> {
         self.link = Link::Up { read_only: response.read_only };
         self.connections += 1;
         let origin = match (response.read_only, wanted) {
-            (true, _) => Origin::ReadOnly,
+            (true, _) => Origin::Unknown,
             (false, 0) => Origin::Created(sent),
-            (false, _) => Origin::Resumed { sent, counts: !self.config.quorum_heartbeats },
+            (false, _) => Origin::Resumed(sent),
         };
         self.liveness.connected(self.timeout, origin, now);
         self.preamble.clear();
@@ -744,8 +744,8 @@ impl<C, W: Clone> Machine<C, W> {
                 actions.push(Action::Complete(completion, reply.map_err(SessionError::Server)));
             }
             Purpose::Heartbeat(sent) => {
-                if reply.is_ok_and(|response| is_agreed_on(&response)) {
-                    self.liveness.heartbeat_answered(sent, now);
+                if let Some(response) = reply.ok().filter(is_agreed_on) {
+                    self.liveness.heartbeat_answered(sent, now, matches!(response, Response::Multi(_)));
                     let took = now.saturating_duration_since(sent);
                     self.config.counters.heartbeat_answered(took, took > longest_round_trip(self.timeout));
                 } else {
@@ -849,7 +849,7 @@ impl<C, W: Clone> Machine<C, W> {
         match self.link {
             Link::Up { read_only: false } => {
                 let path = "/".to_owned();
-                let heartbeat = if self.config.quorum_heartbeats {
+                let heartbeat = if self.config.quorum_heartbeats || self.liveness.needs_majority() {
                     Request::Multi(vec![Request::Check { path, version: -1 }])
                 } else {
                     Request::Sync { path }

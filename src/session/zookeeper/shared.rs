@@ -81,7 +81,7 @@ impl HandleShared {
             if zk_state == ZkState::Connecting {
                 // Before the handshake is sent. Later attempts go unreported, so this is never too late. A session that
                 // was made does not count as resumed before it has been seen.
-                state.handshake.get_or_insert(Origin::Resumed { sent: clock::now(), counts: true });
+                state.handshake.get_or_insert(Origin::Resumed(clock::now()));
             }
             state.disconnected(lost());
         }

@@ -112,9 +112,10 @@ impl HandleState {
         self.up = true;
         self.connections += 1;
         self.heartbeat_due = false;
-        let origin = self.handshake.take().unwrap_or(Origin::Resumed { sent, counts: false });
-        self.liveness.connected(timeout, origin, now);
-        self.liveness.heartbeat_answered(sent, now);
+        // The handshake was answered by the time at which the handle took the question.
+        self.liveness.connected(timeout, self.handshake.take().unwrap_or(Origin::Unknown), sent);
+        self.liveness.received(now);
+        self.liveness.heartbeat_answered(sent, now, true);
         let connection = self.connections;
         if connection > 1 {
             self.watches.retain(|_, Watched { watcher, unseen, .. }| {
@@ -249,11 +250,11 @@ mod tests {
         let of_creation = state.liveness.valid_until();
         assert_eq!(of_creation, Some(now - T / 20));
         state.disconnected(io::Error::other("gone"));
-        state.handshake = Some(Origin::Resumed { sent: now, counts: true });
+        state.handshake = Some(Origin::Resumed(now));
         connect(&mut state);
         assert_eq!(state.liveness.valid_until(), of_creation);
         let confirmed = clock::now() + T * 3 / 5;
-        state.liveness.heartbeat_answered(confirmed, confirmed);
+        state.liveness.heartbeat_answered(confirmed, confirmed, true);
         assert!(state.liveness.valid_until() > of_creation);
     }
 

@@ -193,7 +193,7 @@ impl Worker {
         // Only the worker takes the session up: it was up all the time.
         if state.is_up() {
             state.liveness.received(now);
-            state.liveness.heartbeat_answered(sent, now);
+            state.liveness.heartbeat_answered(sent, now, true);
             let (took, config) = (now.saturating_duration_since(sent), &self.shared.config);
             config.counters.heartbeat_answered(took, took > longest_round_trip(config.session_timeout));
         }

@@ -38,9 +38,10 @@ enum Message {
         sent: Time,
         creates: bool,
     },
-    Sync {
+    Heartbeat {
         connection: u64,
         sent: Time,
+        is_transaction: bool,
     },
     Touch,
     Ping,
@@ -281,7 +282,7 @@ impl World {
                 self.renew();
                 self.send(Thread::FollowersLeader, message);
             }
-            Message::Handshake { .. } | Message::Sync { .. } if self.kept != Kept::Expired => {
+            Message::Handshake { .. } | Message::Heartbeat { .. } if self.kept != Kept::Expired => {
                 if matches!(message, Message::Handshake { .. }) {
                     self.touch();
                 }
@@ -320,7 +321,7 @@ impl World {
     // The follower.
 
     fn follower_from_client(&mut self, message: Message) {
-        self.has_touched |= matches!(message, Message::Sync { connection, .. } if connection >= self.made_over);
+        self.has_touched |= matches!(message, Message::Heartbeat { connection, .. } if connection >= self.made_over);
         self.send(Thread::LeadersFollower, message);
     }
 
@@ -341,7 +342,7 @@ impl World {
         match message {
             Message::Handshake { connection, sent, creates } if connection == self.connection && !self.is_connected => {
                 let sent = self.instant(sent);
-                let origin = if creates { Origin::Created(sent) } else { Origin::Resumed { sent, counts: true } };
+                let origin = if creates { Origin::Created(sent) } else { Origin::Resumed(sent) };
                 if creates {
                     self.liveness = Liveness::new(Duration::from_micros(T), now);
                     (self.known, self.has_lied) = (self.session, false);
@@ -349,8 +350,10 @@ impl World {
                 (self.is_connected, self.creates) = (true, false);
                 self.liveness.connected(Duration::from_micros(T), origin, now);
             }
-            Message::Sync { connection, sent } if connection == self.connection && self.is_connected => {
-                self.answered(self.instant(sent), now);
+            Message::Heartbeat { connection, sent, is_transaction }
+                if connection == self.connection && self.is_connected =>
+            {
+                self.answered(self.instant(sent), now, is_transaction);
             }
             Message::Closed(session) if session == self.known && !self.creates => {
                 self.creates = true;
@@ -361,18 +364,19 @@ impl World {
         self.look_for_a_lie();
     }
 
-    fn answered(&mut self, sent: Instant, now: Instant) {
+    fn answered(&mut self, sent: Instant, now: Instant, is_transaction: bool) {
         self.outcome.answers += 1;
         self.liveness.received(now);
         match self.rule {
-            Rule::Whole => self.liveness.heartbeat_answered(sent, now),
+            Rule::Whole => self.liveness.heartbeat_answered(sent, now, is_transaction),
             Rule::NothingIsConfirmed => {
-                self.liveness.heartbeat_answered(sent, now);
+                self.liveness.heartbeat_answered(sent, now, is_transaction);
                 // As if a heartbeat had followed at once.
                 self.liveness.confirm(now + Duration::from_micros(T), now);
             }
             Rule::FromSendToSend => {
                 self.liveness.heartbeat_refused(sent, now);
+                self.liveness.is_agreed |= is_transaction;
                 self.liveness.pair(sent, sent);
                 self.liveness.confirm(sent, now);
             }
@@ -387,7 +391,8 @@ impl World {
         if self.liveness.why_dead(now).is_some() {
             self.connect();
         } else if self.liveness.take_heartbeat(now) {
-            self.send(Thread::FollowersClients, Message::Sync { connection: self.connection, sent: self.now });
+            let (connection, is_transaction) = (self.connection, self.liveness.needs_majority());
+            self.send(Thread::FollowersClients, Message::Heartbeat { connection, sent: self.now, is_transaction });
         }
     }
 

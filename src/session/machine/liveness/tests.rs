@@ -23,28 +23,61 @@ fn the_handshake_of_a_new_session_is_a_touch() {
 }
 
 #[test]
-fn the_handshake_of_a_session_that_cannot_be_due_is_a_touch() {
+fn the_handshake_of_a_session_that_cannot_be_due_is_a_touch_once_a_majority_follows_the_leader() {
     let (mut liveness, start) = connected();
     let again = start + T / 2;
     liveness.disconnected();
     let answered = start + T - T / 20 - Duration::from_nanos(1);
-    liveness.connected(T, Origin::Resumed { sent: again, counts: true }, answered);
+    liveness.connected(T, Origin::Resumed(again), answered);
+    assert_eq!(liveness.valid_until(), after_margin(start));
+    assert_eq!(liveness.next_timer(), answered);
+    assert!(liveness.take_heartbeat(answered) && liveness.needs_majority());
+    // Its answer says that the handshake was one, however late it comes.
+    let late = after_margin(again).unwrap() - Duration::from_nanos(1);
+    liveness.heartbeat_answered(answered, late, true);
     assert_eq!(liveness.valid_until(), after_margin(again));
+    assert!(!liveness.needs_majority());
 }
 
 #[test]
-fn a_handshake_that_proves_nothing_by_itself_is_a_heartbeat_like_any_other() {
-    let due = T - T / 20;
-    let cases = [(true, due, due + T / 20, T * 11 / 20), (false, T / 2 - T / 20, T / 2, T / 4)];
-    for (counts, sent, answered, pause) in cases {
+fn in_doubt_a_handshake_proves_something_once_a_heartbeat_has_followed_it_half_a_timeout_later() {
+    let late = Duration::from_nanos(1);
+    for (pause, is_transaction, confirms) in [(T / 2, true, true), (T / 2, false, false), (T / 2 - late, true, false)] {
         let (mut liveness, start) = connected();
-        let (again, answered) = (start + sent, start + answered);
+        let again = start + T - T / 20;
         liveness.disconnected();
-        liveness.connected(T, Origin::Resumed { sent: again, counts }, answered);
+        liveness.connected(T, Origin::Resumed(again), again);
+        liveness.heartbeat_answered(again, again, is_transaction);
+        assert_eq!(liveness.next_timer(), again + T * 11 / 40);
+        liveness.heartbeat_answered(again + T / 4, again + T / 4, false);
         assert_eq!(liveness.valid_until(), after_margin(start));
-        assert_eq!(liveness.next_timer(), answered + T * 11 / 40);
-        liveness.heartbeat_answered(answered + pause, answered + pause + T / 12);
-        assert_eq!(liveness.valid_until(), after_margin(again));
+        liveness.heartbeat_answered(again + pause, again + pause, false);
+        let proved = if confirms { again + T / 4 } else { start };
+        assert_eq!(liveness.valid_until(), after_margin(proved), "{pause:?}, {is_transaction}");
+    }
+}
+
+/// It may have stood still, and have been left by the others meanwhile.
+#[test]
+fn what_a_leader_says_behind_a_silence_counts_with_the_next_transaction() {
+    let late = Duration::from_nanos(1);
+    for (silence, is_transaction, counts) in
+        [(T * 2 / 5, false, true), (T * 2 / 5 + late, false, false), (T / 2, true, true)]
+    {
+        let (mut liveness, start) = connected();
+        let before = start + Duration::from_millis(5);
+        let sent = before + silence;
+        liveness.received(sent);
+        liveness.heartbeat_answered(sent, sent, is_transaction);
+        assert_eq!(liveness.needs_majority(), !counts);
+        assert_eq!(liveness.next_timer(), if counts { sent + T * 11 / 40 } else { sent });
+        let second = sent + T / 4;
+        liveness.heartbeat_answered(second, second, false);
+        assert_eq!(liveness.valid_until(), after_margin(if counts { sent } else { start }));
+        assert_eq!(liveness.needs_majority(), !counts);
+        liveness.heartbeat_answered(second, second, true);
+        assert_eq!(liveness.valid_until(), after_margin(sent));
+        assert!(!liveness.needs_majority());
     }
 }
 
@@ -59,48 +92,32 @@ fn in_doubt_a_pair_proves_something_once_another_heartbeat_has_followed_it() {
         let second = start + due + T / 4;
         let third = second + pause;
         for sent in [first, second] {
-            liveness.heartbeat_answered(sent, sent);
+            liveness.heartbeat_answered(sent, sent, true);
             assert_eq!(liveness.valid_until(), after_margin(start));
         }
-        liveness.heartbeat_answered(third, third);
+        liveness.heartbeat_answered(third, third, true);
         let proved = if confirms { second } else { start };
         assert_eq!(liveness.valid_until(), after_margin(proved), "{pause:?}");
         // The last pair counts, however early the first one was.
-        liveness.heartbeat_answered(third + T / 4, third + T / 4);
+        liveness.heartbeat_answered(third + T / 4, third + T / 4, true);
         assert_eq!(liveness.valid_until(), after_margin(third));
     }
     // A proof that has run out before it was confirmed is none, nor is it one for those after it.
     let (mut liveness, start) = connected();
     let sent = [due, due + T / 4, due * 2, due * 2 + T / 4, due * 2 + T / 2].map(|after| start + after);
     for (sent, proved) in sent.into_iter().zip([start, start, start, start, sent[3]]) {
-        liveness.heartbeat_answered(sent, sent);
+        liveness.heartbeat_answered(sent, sent, true);
         assert_eq!(liveness.valid_until(), after_margin(proved));
     }
-    // The leader answers a handshake itself: that one is a pair of its own. It may be a leader no more, for a tick.
+    // Nor is one confirmed over another connection.
     let (mut liveness, start) = connected();
-    liveness.disconnected();
-    let again = start + due - late;
-    liveness.connected(T, Origin::Resumed { sent: again, counts: true }, start + due);
-    let a_tick_later = start + due + T * 11 / 20;
-    liveness.heartbeat_answered(a_tick_later - late, a_tick_later);
-    assert_eq!(liveness.valid_until(), after_margin(start));
-    liveness.heartbeat_answered(a_tick_later, a_tick_later);
-    assert_eq!(liveness.valid_until(), after_margin(again));
-    // One that does not count is a heartbeat like any other.
-    liveness.disconnected();
-    let resumed = again + due;
-    liveness.connected(T, Origin::Resumed { sent: resumed, counts: false }, resumed);
-    for (sent, proved) in [(resumed + T / 4, again), (resumed + T / 2, resumed + T / 4)] {
-        liveness.heartbeat_answered(sent, sent);
-        assert_eq!(liveness.valid_until(), after_margin(proved));
-    }
-    let again = resumed + T / 4;
-    // A proof is not confirmed over another connection.
-    for again in [again + due, again + due + T / 4] {
+    let again = start + due;
+    for again in [again, again + T / 2] {
         liveness.disconnected();
-        liveness.connected(T, Origin::Resumed { sent: again, counts: true }, again);
+        liveness.connected(T, Origin::Resumed(again), again);
+        liveness.heartbeat_answered(again, again, true);
     }
-    assert_eq!(liveness.valid_until(), after_margin(again));
+    assert_eq!(liveness.valid_until(), after_margin(start));
 }
 
 /// Of a session whose age nobody knows.
@@ -108,46 +125,42 @@ fn in_doubt_a_pair_proves_something_once_another_heartbeat_has_followed_it() {
 fn the_handshake_of_a_session_of_which_nothing_was_proved_counts_as_a_heartbeat() {
     let start = clock::now();
     let mut liveness = Liveness::new(T, start);
-    liveness.connected(T, Origin::Resumed { sent: start, counts: true }, start);
+    liveness.connected(T, Origin::Resumed(start), start);
     assert_eq!(liveness.valid_until(), None);
-    let confirmed = start + T * 11 / 20;
-    liveness.heartbeat_answered(confirmed, confirmed);
+    let confirmed = start + T / 2;
+    liveness.heartbeat_answered(confirmed, confirmed, true);
     assert_eq!(liveness.valid_until(), after_margin(start));
 }
 
 #[test]
-fn a_read_only_server_proves_nothing() {
+fn a_read_only_server_and_a_handshake_that_nobody_knows_prove_nothing() {
     let (mut liveness, start) = connected();
     liveness.disconnected();
-    liveness.connected(2 * T, Origin::ReadOnly, start + T / 2);
+    liveness.connected(2 * T, Origin::Unknown, start + T / 2);
     assert_eq!(liveness.valid_until(), after_margin(start));
     let mut never_seen_by_a_leader = Liveness::new(T, start);
-    never_seen_by_a_leader.connected(T, Origin::ReadOnly, start);
+    never_seen_by_a_leader.connected(T, Origin::Unknown, start);
     assert_eq!(never_seen_by_a_leader.valid_until(), None);
 }
 
 #[test]
 fn the_timeout_of_the_last_handshake_counts_even_if_it_is_shorter() {
-    for (timeout, counts, is_followed) in
-        [(T / 4, true, true), (2 * T, true, true), (T / 4, false, true), (2 * T, false, false)]
-    {
+    for timeout in [T / 4, 2 * T] {
         let (mut liveness, start) = connected();
         let sent = start + Duration::from_secs(1);
         liveness.disconnected();
-        liveness.connected(timeout, Origin::Resumed { sent, counts }, sent);
+        liveness.connected(timeout, Origin::Resumed(sent), sent);
         let granted = Some(sent + timeout - timeout / 20);
-        assert_eq!(
-            liveness.valid_until(),
-            if is_followed { granted } else { after_margin(start) },
-            "{timeout:?}, {counts}"
-        );
+        assert_eq!(liveness.valid_until(), granted.min(after_margin(start)));
+        liveness.heartbeat_answered(sent, sent, true);
+        assert_eq!(liveness.valid_until(), granted, "{timeout:?}");
     }
 }
 
 #[test]
 fn one_prompt_heartbeat_alone_proves_nothing() {
     let (mut liveness, start) = connected();
-    liveness.heartbeat_answered(start + T / 3, start + T / 3 + Duration::from_millis(1));
+    liveness.heartbeat_answered(start + T / 3, start + T / 3 + Duration::from_millis(1), true);
     assert_eq!(liveness.valid_until(), after_margin(start));
 }
 
@@ -155,7 +168,7 @@ fn one_prompt_heartbeat_alone_proves_nothing() {
 fn a_prompt_heartbeat_followed_by_another_is_a_touch() {
     let (mut liveness, start) = connected();
     for k in 1..=3 {
-        liveness.heartbeat_answered(start + k * T / 3, start + k * T / 3 + Duration::from_millis(1));
+        liveness.heartbeat_answered(start + k * T / 3, start + k * T / 3 + Duration::from_millis(1), true);
     }
     assert_eq!(liveness.valid_until(), after_margin(start + 2 * T / 3));
 }
@@ -164,8 +177,8 @@ fn a_prompt_heartbeat_followed_by_another_is_a_touch() {
 fn two_heartbeats_close_together_prove_nothing() {
     let (mut liveness, start) = connected();
     let first = start + T / 3;
-    liveness.heartbeat_answered(first, first);
-    liveness.heartbeat_answered(first + T / 5, first + T / 5);
+    liveness.heartbeat_answered(first, first, true);
+    liveness.heartbeat_answered(first + T / 5, first + T / 5, true);
     assert_eq!(liveness.valid_until(), after_margin(start));
 }
 
@@ -175,11 +188,11 @@ fn two_heartbeats_close_together_prove_nothing() {
 fn a_heartbeat_answered_late_does_not_pair_with_the_next_one_but_with_the_one_after() {
     let (mut liveness, start) = connected();
     let moment = Duration::from_millis(1);
-    liveness.heartbeat_answered(start + T / 3, start + T / 3 + T / 6);
-    liveness.heartbeat_answered(start + T / 2 + T / 6, start + T / 2 + T / 6 + moment);
+    liveness.heartbeat_answered(start + T / 3, start + T / 3 + T / 6, true);
+    liveness.heartbeat_answered(start + T / 2 + T / 6, start + T / 2 + T / 6 + moment, true);
     assert_eq!(liveness.valid_until(), after_margin(start));
     let third = start + T / 2 + T / 4 + moment;
-    liveness.heartbeat_answered(third, third + moment);
+    liveness.heartbeat_answered(third, third + moment, true);
     assert_eq!(liveness.valid_until(), after_margin(start + T / 3));
 }
 
@@ -187,11 +200,11 @@ fn a_heartbeat_answered_late_does_not_pair_with_the_next_one_but_with_the_one_af
 fn the_next_heartbeat_has_to_be_sent_a_quarter_of_the_timeout_after_the_answer() {
     let (mut liveness, start) = connected();
     let (sent, answered) = (start + T / 3, start + T / 3 + T / 12);
-    liveness.heartbeat_answered(sent, answered);
+    liveness.heartbeat_answered(sent, answered, true);
     let next = answered + T / 4;
-    liveness.heartbeat_answered(next - Duration::from_nanos(1), next);
+    liveness.heartbeat_answered(next - Duration::from_nanos(1), next, true);
     assert_eq!(liveness.valid_until(), after_margin(start));
-    liveness.heartbeat_answered(next, next);
+    liveness.heartbeat_answered(next, next, true);
     assert_eq!(liveness.valid_until(), after_margin(sent));
 }
 
@@ -199,8 +212,8 @@ fn the_next_heartbeat_has_to_be_sent_a_quarter_of_the_timeout_after_the_answer()
 fn a_late_answer_proves_as_much_as_an_early_one() {
     for late in [T / 6, T / 3] {
         let (mut liveness, start) = connected();
-        liveness.heartbeat_answered(start + T / 3, start + T / 3);
-        liveness.heartbeat_answered(start + T * 7 / 12, start + T * 7 / 12 + late);
+        liveness.heartbeat_answered(start + T / 3, start + T / 3, true);
+        liveness.heartbeat_answered(start + T * 7 / 12, start + T * 7 / 12 + late, true);
         assert_eq!(liveness.valid_until(), after_margin(start + T / 3));
     }
 }
@@ -208,9 +221,9 @@ fn a_late_answer_proves_as_much_as_an_early_one() {
 #[test]
 fn heartbeats_of_two_connections_do_not_pair() {
     let (mut liveness, start) = connected();
-    liveness.heartbeat_answered(start + T / 3, start + T / 3);
+    liveness.heartbeat_answered(start + T / 3, start + T / 3, true);
     liveness.disconnected();
-    liveness.heartbeat_answered(start + 2 * T / 3, start + 2 * T / 3);
+    liveness.heartbeat_answered(start + 2 * T / 3, start + 2 * T / 3, true);
     assert_eq!(liveness.valid_until(), after_margin(start));
 }
 
@@ -253,7 +266,7 @@ fn heartbeats_come_a_quarter_of_the_timeout_after_a_prompt_answer() {
         assert!(liveness.take_heartbeat(due));
         assert!(!liveness.take_heartbeat(due));
         liveness.received(connected + T / 3);
-        liveness.heartbeat_answered(due, connected + T / 3);
+        liveness.heartbeat_answered(due, connected + T / 3, true);
     }
 }
 
@@ -267,7 +280,7 @@ fn heartbeats_overlap_where_the_answer_takes_longer_than_a_twelfth() {
     assert!(liveness.take_heartbeat(first + T / 12));
     let answered = first + T / 12 + T / 80;
     liveness.received(answered);
-    liveness.heartbeat_answered(first, answered);
+    liveness.heartbeat_answered(first, answered, true);
     for later in 1..20 {
         let due = first + T / 12 + later * T / 40;
         assert_eq!(liveness.next_timer(), due);
@@ -276,7 +289,7 @@ fn heartbeats_overlap_where_the_answer_takes_longer_than_a_twelfth() {
     // The link is quick again.
     let quick = liveness.unanswered.back().copied().unwrap_or(start);
     liveness.received(quick);
-    liveness.heartbeat_answered(quick, quick + T / 100);
+    liveness.heartbeat_answered(quick, quick + T / 100, true);
     assert_eq!(liveness.next_timer(), quick + T / 100 + T * 11 / 40);
 }
 
@@ -290,7 +303,7 @@ fn a_connection_that_takes_one_request_at_a_time_waits_for_each_answer() {
     assert!(liveness.take_heartbeat(sent));
     assert_eq!(liveness.next_timer(), liveness.dead_at());
     liveness.received(sent + T / 8);
-    liveness.heartbeat_answered(sent, sent + T / 8);
+    liveness.heartbeat_answered(sent, sent + T / 8, true);
     assert_eq!(liveness.next_timer(), sent + T / 8 + T * 11 / 40);
 }
 
@@ -316,7 +329,7 @@ fn certainty(mut liveness: Liveness, begin: Instant, round_trip: Duration) -> (D
         let before = liveness.valid_until();
         liveness.received(now);
         if let Some(sent) = answers.pop_front() {
-            liveness.heartbeat_answered(sent, now);
+            liveness.heartbeat_answered(sent, now, true);
         }
         let until = before.unwrap_or(begin);
         if now >= begin + 3 * T {

@@ -44,24 +44,36 @@ fn answered_heartbeats_prove_how_long_the_session_is_valid() {
     assert_eq!(rig.machine.valid_until(), Some(first + lease));
 }
 
+/// What the first heartbeat of a resumed session is answered with, sent at once.
+fn agree(rig: &mut Rig, result: &[u8]) {
+    assert!(rig.timer_at(rig.now));
+    let heartbeat = rig.written().remove(0);
+    assert_eq!((heartbeat.op, server::string(&mut &heartbeat.body[9..])), (op::MULTI, "/".to_owned()));
+    rig.receive(&server::reply(heartbeat.xid, 1, 0, &[result, &server::end_of_multi()].concat())).unwrap();
+}
+
+fn checked() -> Vec<u8> {
+    [&op::CHECK.to_be_bytes()[..], &[0], &[0; 4]].concat()
+}
+
 #[test]
-fn a_session_that_was_resumed_when_it_may_be_due_is_certain_with_the_second_heartbeat() {
+fn a_session_that_was_resumed_when_it_may_be_due_is_certain_half_a_timeout_later() {
     let mut rig = Rig::connected();
     let valid_until = rig.machine.valid_until();
     rig.disconnect();
     rig.now += T - T / 20;
     rig.connect();
-    assert_eq!(rig.machine.valid_until(), valid_until);
-    beat(&mut rig);
+    agree(&mut rig, &checked());
     let first = rig.now;
+    beat(&mut rig);
     assert_eq!(rig.machine.valid_until(), valid_until);
     beat(&mut rig);
-    assert_eq!(rig.machine.valid_until(), Some(first + T - T / 20));
+    assert_eq!(rig.machine.valid_until(), Some(first + T / 3 + T - T / 20), "a pair");
 }
 
 #[test]
-fn a_session_that_was_resumed_in_time_is_certain_at_once_or_with_the_next_heartbeat_of_a_quorum() {
-    for (quorum_heartbeats, counts) in [(false, true), (true, false)] {
+fn a_session_that_was_resumed_in_time_is_certain_for_longer_once_a_majority_has_answered() {
+    for quorum_heartbeats in [false, true] {
         let mut rig = Rig::with(SessionConfig { quorum_heartbeats, ..server::config() });
         rig.connect();
         let valid_until = rig.machine.valid_until();
@@ -69,13 +81,15 @@ fn a_session_that_was_resumed_in_time_is_certain_at_once_or_with_the_next_heartb
         rig.now += T / 2;
         rig.connect();
         let of_handshake = Some(rig.now + T - T / 20);
-        assert_eq!(rig.machine.valid_until(), if counts { of_handshake } else { valid_until });
-        assert!(rig.timer_at(rig.now + T / 3));
-        let heartbeat = rig.written().remove(0);
-        let no_results = [&(-1_i32).to_be_bytes()[..], &[1], &(-1_i32).to_be_bytes()].concat();
-        let body = if quorum_heartbeats { no_results } else { heartbeat.body.clone() };
-        rig.receive(&server::reply(heartbeat.xid, 1, 0, &body)).unwrap();
+        for refused in [-110, -127] {
+            agree(&mut rig, &failed(refused));
+            assert_eq!(rig.machine.valid_until(), valid_until);
+            rig.now += T * 11 / 40;
+        }
+        agree(&mut rig, &failed(-102));
         assert_eq!(rig.machine.valid_until(), of_handshake);
+        assert!(rig.timer_at(rig.now + T / 3));
+        assert_eq!(ops(&rig.written()), [if quorum_heartbeats { op::MULTI } else { server::SYNC }]);
     }
 }
 
@@ -96,18 +110,17 @@ fn a_heartbeat_that_needs_a_quorum_is_a_transaction_and_proves_nothing_of_a_sess
     let mut rig = Rig::with(SessionConfig { quorum_heartbeats: true, ..server::config() });
     rig.connect();
     let (of_handshake, lease) = (rig.now + T - T / 20, T - T / 20);
-    let ok = [&op::CHECK.to_be_bytes()[..], &[0], &[0; 4]].concat();
     let mut before = None;
     let mut beat = |result: &[u8], proves| {
         assert!(rig.timer_at(rig.now + T * 3 / 10));
         let heartbeat = rig.written().remove(0);
         assert_eq!((heartbeat.op, server::string(&mut &heartbeat.body[9..])), (op::MULTI, "/".to_owned()));
-        rig.receive(&server::reply(heartbeat.xid, 1, 0, &[result, &end_of_multi()].concat())).unwrap();
+        rig.receive(&server::reply(heartbeat.xid, 1, 0, &[result, &server::end_of_multi()].concat())).unwrap();
         let valid_until = before.filter(|_| proves).map_or(of_handshake, |sent| sent + lease);
         before = Some(rig.now);
         (valid_until, rig.machine.valid_until())
     };
-    for (result, proves) in [(&failed(-110), false), (&ok, false), (&failed(-102), true), (&ok, true)] {
+    for (result, proves) in [(&failed(-110), false), (&checked(), false), (&failed(-102), true), (&checked(), true)] {
         let (expected, valid_until) = beat(result, proves);
         assert_eq!(valid_until, Some(expected));
     }
@@ -171,9 +184,7 @@ fn slow_answers_keep_the_connection_and_the_session_certain() {
             let (_, heartbeat) = answers.pop_front().unwrap();
             let is_certain = rig.machine.valid_until() > Some(rig.now);
             assert!(is_certain || rig.now < begin + 2 * T, "{:?}", rig.now - begin);
-            let no_results = [&(-1_i32).to_be_bytes()[..], &[1], &(-1_i32).to_be_bytes()].concat();
-            let body = if quorum_heartbeats { &no_results } else { &heartbeat.body };
-            rig.receive(&server::reply(heartbeat.xid, 1, 0, body)).unwrap();
+            rig.receive(&server::answer(&heartbeat, 1, 0)).unwrap();
         }
     }
 }
@@ -185,8 +196,8 @@ fn a_timeout_that_a_reconnect_lowers_is_followed_whatever_counts_as_a_proof() {
         rig.connect();
         rig.disconnect();
         rig.now += T / 10;
-        rig.handshake(ConnectResponse { timeout_ms: 2000, ..response(ID) }).unwrap();
-        assert_eq!(rig.machine.valid_until(), Some(rig.now + Duration::from_millis(1900)), "{quorum_heartbeats}");
+        rig.handshake(ConnectResponse { timeout_ms: 1000, ..response(ID) }).unwrap();
+        assert_eq!(rig.machine.valid_until(), Some(rig.now + Duration::from_millis(950)), "{quorum_heartbeats}");
     }
 }
 

@@ -185,10 +185,6 @@ fn failed(code: i32) -> Vec<u8> {
     [&(-1_i32).to_be_bytes()[..], &[0], &code.to_be_bytes(), &code.to_be_bytes()].concat()
 }
 
-fn end_of_multi() -> Vec<u8> {
-    [&(-1_i32).to_be_bytes()[..], &[1], &(-1_i32).to_be_bytes()].concat()
-}
-
 fn ops(frames: &[Frame]) -> Vec<i32> {
     frames.iter().map(|frame| frame.op).collect()
 }

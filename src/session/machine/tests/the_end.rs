@@ -79,7 +79,7 @@ fn a_transaction_that_finds_the_session_gone_ends_everything() {
             rig.submit(&Request::Multi(deletes.into()), 1);
             rig.submit(&sync("/unsent"), 2);
             let xid = rig.written()[0].xid;
-            let body = [failed(results[0]), failed(results[1]), end_of_multi()].concat();
+            let body = [failed(results[0]), failed(results[1]), server::end_of_multi()].concat();
             rig.receive(&server::reply(xid, 1, err, &body)).unwrap();
             assert_eq!(rig.take_log(), ["1 Expired", "2 Expired", "raise Expired"], "{results:?}, {err}");
             assert!(rig.machine.is_over(rig.now));

@@ -110,12 +110,19 @@ impl Peer {
     }
 
     pub(super) fn request(&mut self) -> Frame {
-        Frame::decode(&self.frame().unwrap_or_else(|| panic!("the client hung up")))
+        self.next_request().unwrap_or_else(|| panic!("the client hung up"))
     }
 
-    /// `None` at the end of the stream.
+    /// `None` at the end of the stream. Transactions are answered on the way: they are the heartbeats of a session that was
+    /// resumed, and come at a moment of their own.
     pub(super) fn next_request(&mut self) -> Option<Frame> {
-        self.frame().map(|frame| Frame::decode(&frame))
+        loop {
+            let request = Frame::decode(&self.frame()?);
+            if request.op != server::MULTI {
+                return Some(request);
+            }
+            self.answer(&request);
+        }
     }
 
     pub(super) fn answer(&mut self, request: &Frame) {
@@ -125,8 +132,7 @@ impl Peer {
     /// Answers whatever comes, until the client hangs up. Gives the operations.
     pub(super) fn answer_all(mut self) -> Vec<i32> {
         let mut ops = Vec::new();
-        while let Some(frame) = self.frame() {
-            let request = Frame::decode(&frame);
+        while let Some(request) = self.next_request() {
             self.answer(&request);
             ops.push(request.op);
         }
