@@ -246,6 +246,11 @@ impl<'a> Director<'a> {
                 self.servers(|ensemble, now, out| ensemble.crash(server, tail, now, out));
                 self.lasts(number, fault, *lasts);
             }
+            Fault::StopUntilLeft { lasts } => {
+                let server = self.server(number, Target::Leader);
+                self.servers(|ensemble, now, _| ensemble.pause(server, now));
+                self.lasts(number, fault, *lasts);
+            }
             Fault::StopServer { server, lasts } => {
                 let server = self.server(number, *server);
                 self.servers(|ensemble, now, _| ensemble.pause(server, now));
@@ -354,7 +359,9 @@ impl<'a> Director<'a> {
         }
         self.servers(|ensemble, now, out| match fault {
             Fault::Crash { .. } => ensemble.restart(server, now),
-            Fault::StopServer { .. } | Fault::StopUntilDue { .. } => ensemble.resume(server, now, out),
+            Fault::StopServer { .. } | Fault::StopUntilDue { .. } | Fault::StopUntilLeft { .. } => {
+                ensemble.resume(server, now, out);
+            }
             Fault::StopAll { .. } => (0..ensemble.servers()).for_each(|server| ensemble.resume(server, now, out)),
             Fault::Isolate { .. } => ensemble.mend(server, now),
             Fault::Lag { .. } => ensemble.set_lag(server, Duration::ZERO),
@@ -364,6 +371,17 @@ impl<'a> Director<'a> {
             Fault::Lower { .. } => ensemble.grant_at_most(most),
             _ => {}
         });
+        if let Fault::StopUntilLeft { .. } = fault {
+            for other in (0..self.plan.servers).filter(|other| *other != server) {
+                let links = self.links(Link { process: None, server: Some(other) });
+                links.into_iter().for_each(|links| self.world.network().refuse(links));
+            }
+            // A handshake that waited is too old to be believed for long.
+            self.world.network().cut(Links::all(), Cut::Reset);
+            let link = Link { process: None, server: None };
+            let lasts = self.plan.timeout * 3 / 2;
+            self.lasts(number, &Fault::Refuse { link, lasts }, lasts);
+        }
         if matches!(fault, Fault::Lower { .. }) {
             // Sessions get their timeouts back with their next connection.
             self.world.network().cut(Links::all(), Cut::Reset);

@@ -47,6 +47,9 @@ enum Aim {
     /// A follower stands still until sessions are due, just before it hands touches on: those of sessions that were taken up
     /// again over slow links, which the leader answers for while it expires them, or those that came all at once.
     Due,
+    /// A leader stands still until the others have left it, and answers for a tick more when it goes on: sessions that were taken up
+    /// again just before, and come to it in that tick. After that nobody hears of them until they are due.
+    Left,
 }
 
 struct Draw {
@@ -64,10 +67,13 @@ impl Draw {
         self.aim = match self.rng.u32(0..12) {
             0 => Aim::Unseen,
             1 | 2 => Aim::Due,
+            3 => Aim::Left,
             _ => Aim::Anything,
         };
-        let servers = if self.is_due() { 3 } else { self.of(&[1, 1, 3, 3, 3, 5]) };
-        self.timeout = Duration::from_millis(self.rng.u64(2_000..8_000));
+        let servers = if self.servers_stand() { 3 } else { self.of(&[1, 1, 3, 3, 3, 5]) };
+        // The others have to have chosen a leader before sessions are in doubt.
+        let shortest = if self.is_left() { 6_000 } else { 2_000 };
+        self.timeout = Duration::from_millis(self.rng.u64(shortest..8_000));
         self.takes_permits = self.is_unseen() || self.one_in(6);
         self.hears_of_deaths = self.one_in(2);
         self.has_long_names = self.one_in(4);
@@ -76,10 +82,14 @@ impl Draw {
         let places = self.places();
         let processes: Vec<ProcessPlan> =
             (0..self.rng.usize(2..5)).map(|number| self.process(number, &places)).collect();
-        let ticks = if self.is_due() { 2 } else { self.of(&[2, 2, 4, 8]) };
+        let ticks = match self.aim {
+            Aim::Due => 2,
+            Aim::Left => 3,
+            _ => self.of(&[2, 2, 4, 8]),
+        };
         let thousandths = self.of(&[0, 0, 5, 50]);
         let disk = self.of(&[1, 1, 5, 20]);
-        let sync_limit = self.of(&[2, 5]);
+        let sync_limit = if self.is_left() { 2 } else { self.of(&[2, 5]) };
         let lasts = self.timeout * self.rng.u32(6..25);
         let faults = self.faults(servers, &places, processes.len(), lasts);
         let stall = if self.one_in(4) { Duration::from_millis(self.of(&[20, 1_000, 6_000])) } else { Duration::ZERO };
@@ -117,6 +127,15 @@ impl Draw {
 
     fn is_due(&self) -> bool {
         self.aim == Aim::Due
+    }
+
+    /// Whether servers stand still until sessions are due.
+    fn servers_stand(&self) -> bool {
+        self.is_due() || self.is_left()
+    }
+
+    fn is_left(&self) -> bool {
+        self.aim == Aim::Left
     }
 
     fn of<T: Copy>(&mut self, choices: &[T]) -> T {
@@ -161,11 +180,11 @@ impl Draw {
     }
 
     fn process(&mut self, number: usize, places: &[Place]) -> ProcessPlan {
-        let timeout = if !self.is_due() && self.one_in(3) { self.timeout / 2 } else { self.timeout };
+        let timeout = if !self.servers_stand() && self.one_in(3) { self.timeout / 2 } else { self.timeout };
         let is_busy = self.is_unseen() && number == 0;
         let threads = match self.aim {
             Aim::Unseen if is_busy => 3..6,
-            Aim::Due => 1..3,
+            Aim::Due | Aim::Left => 1..3,
             _ if self.has_long_names => 1..9,
             _ => 1..4,
         };
@@ -182,7 +201,7 @@ impl Draw {
             timeout,
             // A connection takes two round trips, and a network that swallows the first packet one second more.
             connection_timeout: self.millis(1_000..4_000) + latency * 12,
-            gives_up_at: self.of(&[100, 100, 100, 100, 50, 10]),
+            gives_up_at: if self.is_left() { 100 } else { self.of(&[100, 100, 100, 100, 50, 10]) },
             retries: self.of(&[Retries::Once, Retries::Thrice, Retries::Backoff, Retries::Forever]),
             needs_quorum: self.one_in(3),
             is_cached,
@@ -230,13 +249,13 @@ impl Draw {
             return What::Ask { place };
         }
         let hold = match self.rng.u32(0..12) {
-            _ if self.is_due() => self.part(100..300),
+            _ if self.servers_stand() => self.part(100..300),
             0..3 => Duration::ZERO,
             // A hold that outlasts a session is for the clocks.
             3 => self.part(40..150),
             _ => self.millis(1..600),
         };
-        let way = if self.is_due() { Way::Wait } else { self.way() };
+        let way = if self.servers_stand() { Way::Wait } else { self.way() };
         let kind = places[place].kind;
         let members: Vec<usize> = (0..places.len()).filter(|place| is_member(places[*place].kind)).collect();
         if members.len() > 1 && is_member(kind) && self.one_in(3) {
@@ -274,7 +293,7 @@ impl Draw {
         }
     }
 
-    fn faults(&mut self, servers: usize, places: &[Place], processes: usize, lasts: Duration) -> Vec<Planned> {
+    fn faults(&mut self, servers: usize, places: &[Place], processes: usize, whole: Duration) -> Vec<Planned> {
         // Some runs are calm, so that waits and hand-overs are seen, too.
         let seldom = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX) * 4;
         let between = if self.is_unseen() { seldom } else { self.of(&[800, 1_500, 3_000, 10_000]) };
@@ -292,14 +311,30 @@ impl Draw {
             at += stops_after;
             faults.push(Planned { at, fault: Fault::StopUntilDue { longer } });
             at += self.timeout;
-            if at >= lasts {
+            if at >= whole {
+                return faults;
+            }
+        }
+        while self.is_left() {
+            let link = Link { process: None, server: None };
+            at += self.part(50..150);
+            faults.push(Planned { at, fault: Fault::Cut { link, is_reset: true } });
+            // What was proved before is certain for 0.95 of the timeout.
+            let lasts = self.part(78..91);
+            at += self.part(1..5);
+            faults.push(Planned { at, fault: Fault::StopUntilLeft { lasts } });
+            at += lasts + self.part(3..15);
+            let lasts = self.part(90..130);
+            faults.push(Planned { at, fault: Fault::BlackHole { link, way: Direction::Both, lasts } });
+            at += self.timeout * 2;
+            if at >= whole {
                 return faults;
             }
         }
         loop {
             // One that comes while the one before is being dealt with meets what no fault meets alone.
             at += if self.one_in(4) { self.part(0..12) } else { self.millis(1..between * 2) };
-            if at >= lasts {
+            if at >= whole {
                 return faults;
             }
             let fault = self.fault(servers, places, processes);

@@ -265,6 +265,10 @@ pub(crate) enum Fault {
     StopUntilDue {
         longer: Duration,
     },
+    /// The leader stands still until the others have left it, and is the only one that can be reached for a while when it goes on.
+    StopUntilLeft {
+        lasts: Duration,
+    },
     /// All servers stand still.
     StopAll {
         lasts: Duration,
@@ -357,6 +361,7 @@ impl Fault {
             Fault::Crash { .. } => "server crash",
             Fault::StopServer { .. } => "server paused",
             Fault::StopUntilDue { .. } => "follower paused until a session is due",
+            Fault::StopUntilLeft { .. } => "leader paused until it is left",
             Fault::StopAll { .. } => "all servers paused",
             Fault::Elect => "leader change",
             Fault::Isolate { server: Target::Leader, .. } => "leader isolated",
