@@ -42,7 +42,7 @@ fn a_hand_over_between_threads_of_one_client_is_one_delete_and_no_listing() {
         });
         let asked =
             || [op::CREATE, op::GET_CHILDREN, op::GET_DATA, op::EXISTS, op::DELETE].map(|op| proxy.requests(op));
-        let heartbeats = || proxy.requests(op::PING);
+        let heartbeats = || proxy.requests(op::SYNC) + proxy.requests(op::MULTI);
         let (asked_before, heartbeats_before) = (asked(), heartbeats());
         let before = server.packets_received().unwrap();
         mutex.release().unwrap();

@@ -5,7 +5,7 @@ use std::{fs, io::Write, path::Path, thread};
 use curator_locks::{
     CuratorFramework, Error, ErrorCode, FencingError, FencingToken, FileFencingChecker, InterProcessReadWriteLock,
     ZooKeeperFencingChecker,
-    testing::{Fault, RequestMatch, op},
+    testing::{Fault, RequestMatch},
 };
 
 use crate::{
@@ -101,7 +101,7 @@ fn a_check_whose_reply_is_lost_may_be_made_again() {
     let (proxy, client) = behind_proxy_for(SESSION);
     let fence = fence(&client);
     fence.check(token(5)).unwrap();
-    proxy.inject(RequestMatch::op(op::MULTI), Fault::CutInsteadOfReply);
+    proxy.inject(RequestMatch::transactions(), Fault::CutInsteadOfReply);
     let lost = fence.check(token(7));
     assert!(matches!(lost, Err(FencingError::Failed(Error::ConnectionLoss { .. }))), "{lost:?}");
     fence.check(token(7)).unwrap();

@@ -18,7 +18,7 @@ use std::{
 use curator_locks::{
     CreateMode, CuratorFramework, Error, ErrorCode, HoldState, InterProcessMutex, InterProcessReadWriteLock,
     InterProcessSemaphoreV2, InterProcessUnfairMutex, LostReason, Stat, Transaction,
-    testing::{Fault, RequestMatch, TestingServer, op},
+    testing::{Fault, RequestMatch, TestingServer},
 };
 
 use crate::{
@@ -96,7 +96,7 @@ fn a_transaction_whose_reply_is_lost_is_not_sent_again() {
     let rows = [(Fault::CutInsteadOfReply, 1), (Fault::CutInsteadOfRequest, 0)];
     for (fault, written) in rows {
         let before = client.get_children().for_path("/log").unwrap().len();
-        let injected = proxy.inject(RequestMatch::op(op::MULTI), fault);
+        let injected = proxy.inject(RequestMatch::transactions(), fault);
         let lost = append();
         assert!(matches!(lost, Err(Error::ConnectionLoss { .. })), "{fault:?}: {lost:?}");
         assert_eq!(injected.hits(), 1);

@@ -145,7 +145,7 @@ impl<'a> Saboteur<'a> {
             FaultKind::Reset => party.proxies.iter().map(FaultProxy::reset).sum::<usize>() > 0,
             FaultKind::LostReplyToCreate => lose_reply(&RequestMatch::creates),
             FaultKind::LostReplyToDelete => lose_reply(&|| RequestMatch::op(op::DELETE)),
-            FaultKind::LostReplyToMulti => lose_reply(&|| RequestMatch::op(op::MULTI)),
+            FaultKind::LostReplyToMulti => lose_reply(&RequestMatch::transactions),
             FaultKind::Expiry => {
                 let session = party.session();
                 if session == 0 {

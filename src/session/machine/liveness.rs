@@ -27,7 +27,7 @@ pub(crate) fn longest_round_trip(timeout: Duration) -> Duration {
 ///    follower would have closed the connection instead of answering. So the session lived when the touch came, and
 ///    that was after the first heartbeat was sent: the leader counts T from there at the earliest.
 ///
-/// Nothing in this depends on how long an answer took: the first one's moment is a lower bound of the time until which
+/// Nothing of this depends on how long an answer took: the first one's moment is a lower bound of the time until which
 /// the follower had it, and the second one's answer is a statement about the past, which does not become less true on its
 /// way. A slow answer makes a proof older, not weaker. How old a proof may get is a matter of how often a heartbeat goes out:
 /// where the round trip r is shorter than T/12, 11/40 T after the answer to the one before, so that a proof is never older
@@ -46,10 +46,12 @@ pub(crate) fn longest_round_trip(timeout: Duration) -> Duration {
 ///
 /// A leader that stood still while the others chose another one answers for up to a tick when it goes on, as its look at its
 /// followers may come before it has heard that they left. So neither a handshake, which it answers by itself, nor a pair
-/// behind a silence of 2/5 of T counts before the leader has carried out a transaction over the same connection, which goes out at
+/// behind a silence of 17/40 of T counts before the leader has carried out a transaction over the same connection, which goes out at
 /// once: a majority followed that leader after the touch, and one that is chosen later counts all of T from then on. A shorter
-/// silence does not need it: if T is less than five ticks, the others have not left the leader by then (`syncLimit` is two ticks or
-/// more), and otherwise it does not answer both heartbeats of a pair in one tick.
+/// silence does not need it. If T is four ticks or more, the leader does not answer both heartbeats of a pair in one tick. If it is
+/// less, the others left it 1.5 ticks after it stopped at the earliest (`syncLimit` is two ticks or more, from its last ping on), and
+/// so 3/8 of T. A touch is believed in for too long if it is sent T/20 after that or later, and the last answer from before the
+/// stop is one to a heartbeat that was sent before it.
 ///
 /// The proof takes the leader for the one that counts also where it is cut off from the others and never stood still. It answers a
 /// `sync` for a while, and they have another one. With a transaction as each heartbeat it does not rest on such a leader.
@@ -75,8 +77,17 @@ pub(crate) struct Liveness {
     answered: Vec<Heartbeat>,
     valid_until: Option<Instant>,
     unconfirmed: Option<Unconfirmed>,
-    /// Whether a majority followed the leader over this connection, and it has not been silent since.
-    is_agreed: bool,
+    majority: Majority,
+}
+
+/// Whether a majority follows the leader over this connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Majority {
+    Unknown,
+    /// A transaction that will tell is on its way.
+    Asked,
+    /// It did, and the leader has not been silent since.
+    Follows,
 }
 
 /// How a connection came by its session; the moments are those at which the handshake was sent.
@@ -118,7 +129,7 @@ impl Liveness {
             answered: Vec::new(),
             valid_until: None,
             unconfirmed: None,
-            is_agreed: false,
+            majority: Majority::Unknown,
         }
     }
 
@@ -147,7 +158,6 @@ impl Liveness {
                 self.valid_until = certain.or(self.valid_until);
                 self.heartbeat_answered(sent, now, false);
                 self.proved(touched, now, self.timeout / 2);
-                self.next_heartbeat = now;
             }
             Origin::Unknown => {}
         }
@@ -157,7 +167,7 @@ impl Liveness {
         // A pair of heartbeats proves something only if both took the same way to the leader.
         self.answered.clear();
         self.unconfirmed = None;
-        self.is_agreed = false;
+        self.majority = Majority::Unknown;
         self.unanswered.clear();
         self.round_trip = Duration::ZERO;
     }
@@ -172,23 +182,30 @@ impl Liveness {
             return false;
         }
         self.unanswered.push_back(now);
+        if self.majority == Majority::Unknown {
+            self.majority = Majority::Asked;
+        }
         self.next_heartbeat = now + self.interval();
         true
     }
 
     /// Whether a heartbeat has to be a transaction, as nothing counts before a majority follows the leader.
     pub(crate) fn needs_majority(&self) -> bool {
-        !self.is_agreed
+        self.majority != Majority::Follows
     }
 
     /// The answer to a heartbeat says that the session lived, and if that was a transaction, that a majority followed the leader.
     pub(crate) fn heartbeat_answered(&mut self, sent: Instant, now: Instant, is_transaction: bool) {
         self.heartbeat_refused(sent, now);
-        let was_silent = self.answered.last().is_some_and(|last| last.answered + self.timeout * 2 / 5 < now);
-        if was_silent && !is_transaction && std::mem::take(&mut self.is_agreed) {
+        let was_silent = self.answered.last().is_some_and(|last| last.sent + self.timeout * 17 / 40 < now);
+        if is_transaction {
+            self.majority = Majority::Follows;
+        } else if was_silent && self.majority == Majority::Follows {
+            self.majority = Majority::Unknown;
+        }
+        if self.majority == Majority::Unknown {
             self.next_heartbeat = now;
         }
-        self.is_agreed |= is_transaction;
         self.pair(sent, now);
         self.confirm(sent, now);
     }
@@ -225,7 +242,7 @@ impl Liveness {
     /// clock before, which shows after this pause.
     fn proved(&mut self, until: Instant, now: Instant, pause: Duration) {
         let certain = self.certain_until(now);
-        if let Some(certain) = certain.filter(|_| self.is_agreed) {
+        if let Some(certain) = certain.filter(|_| !self.needs_majority()) {
             self.valid_until = Some(certain.max(until));
         } else if let Some(proof) = self.unconfirmed.as_mut().filter(|proof| now < proof.until) {
             proof.until = proof.until.max(until);
@@ -237,8 +254,8 @@ impl Liveness {
 
     /// A heartbeat sent at this moment was answered.
     fn confirm(&mut self, sent: Instant, now: Instant) {
-        let proof = self.unconfirmed.filter(|proof| self.is_agreed && proof.confirmed_by <= sent && now < proof.until);
-        if let Some(proof) = proof {
+        let is_confirmed = |proof: &Unconfirmed| proof.confirmed_by <= sent && now < proof.until;
+        if let Some(proof) = self.unconfirmed.filter(|proof| !self.needs_majority() && is_confirmed(proof)) {
             (self.valid_until, self.unconfirmed) = (self.valid_until.max(Some(proof.until)), None);
         }
     }
@@ -255,8 +272,9 @@ impl Liveness {
     /// How long after a heartbeat the next one goes out if there is no answer by then.
     fn interval(&self) -> Duration {
         match (self.overlaps, self.is_slow()) {
-            (true, true) => self.timeout / 40,
-            (true, false) => self.timeout / 12,
+            // Transactions are writes to the logs of all servers.
+            (true, true) if !self.needs_majority() => self.timeout / 40,
+            (true, _) => self.timeout / 12,
             // Without an answer for this long, the connection is dead.
             (false, _) => self.timeout,
         }

@@ -332,13 +332,17 @@ impl<C, W: Clone> Machine<C, W> {
         Submitted { ticket, frame: request.encode(0), op: request.op_code(), questionable: None, purpose }
     }
 
-    /// Asks what the servers know, in front of all that waits for the connection. So every reply to a caller comes after the
+    /// Asks what the servers know, before all that waits for the connection. So every reply to a caller comes after the
     /// answer, and only a request that is sent before any reply may have to wait for it ([`Machine::is_held_back`]).
     fn probe(&mut self, path: &'static str) {
-        let request = Request::GetData { path: path.to_owned(), watch: false };
+        self.queue_before(&Request::GetData { path: path.to_owned(), watch: false }, Purpose::Probe(path));
+    }
+
+    /// Puts a request of the session before all that waits for the connection.
+    fn queue_before(&mut self, request: &Request, purpose: Purpose<C>) {
         // No ticket: those of the queue are in order.
-        let probe = self.own(0, &request, Purpose::Probe(path));
-        self.unsent.push_front(probe);
+        let own = self.own(0, request, purpose);
+        self.unsent.push_front(own);
     }
 
     /// Whether a request waits until the server has told whether it knows what it is asked for.
@@ -854,7 +858,7 @@ impl<C, W: Clone> Machine<C, W> {
                 } else {
                     Request::Sync { path }
                 };
-                self.queue_own(&heartbeat, Purpose::Heartbeat(now));
+                self.queue_before(&heartbeat, Purpose::Heartbeat(now));
             }
             // Only a quorum can sync.
             Link::Up { read_only: true } => self.queue_first(&Request::Ping, XID_PING),

@@ -112,8 +112,11 @@ impl HandleState {
         self.up = true;
         self.connections += 1;
         self.heartbeat_due = false;
-        // The handshake was answered by the time at which the handle took the question.
-        self.liveness.connected(timeout, self.handshake.take().unwrap_or(Origin::Unknown), sent);
+        let origin = self.handshake.take().unwrap_or(Origin::Unknown);
+        // The handle sends the question behind the handshake, before that is answered. So it says that the handshake counts if that was
+        // answered while the session was certain, and confirms nothing in doubt.
+        let is_certain = self.liveness.valid_until().is_some_and(|until| now < until);
+        self.liveness.connected(timeout, origin, if is_certain { sent } else { now });
         self.liveness.received(now);
         self.liveness.heartbeat_answered(sent, now, true);
         let connection = self.connections;
@@ -256,6 +259,22 @@ mod tests {
         let confirmed = clock::now() + T * 3 / 5;
         state.liveness.heartbeat_answered(confirmed, confirmed, true);
         assert!(state.liveness.valid_until() > of_creation);
+    }
+
+    #[test]
+    fn a_handshake_counts_with_the_question_behind_it_if_the_session_is_certain_when_that_is_answered() {
+        for (lasts, counts) in [(T / 2, true), (Duration::ZERO, false)] {
+            let mut state = HandleState::new(T);
+            let now = clock::now();
+            state.handshake = Some(Origin::Created(now + lasts + T / 20 - T));
+            connect(&mut state);
+            let before = state.liveness.valid_until();
+            state.disconnected(io::Error::other("gone"));
+            state.handshake = Some(Origin::Resumed(now - T / 4));
+            // Taken by the handle while the session was certain.
+            state.connected(7, now - T / 4, T);
+            assert_eq!(state.liveness.valid_until() > before, counts);
+        }
     }
 
     #[test]

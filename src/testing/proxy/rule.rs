@@ -123,6 +123,11 @@ impl RequestMatch {
         RequestMatch::ops([op::CREATE, op::CREATE_2, op::CREATE_CONTAINER, op::CREATE_TTL])
     }
 
+    /// Transactions, but for the one with which a session begins a connection of its own accord.
+    pub fn transactions() -> RequestMatch {
+        RequestMatch::op(op::MULTI).path(|path| path != "/")
+    }
+
     /// Only requests about a path that this accepts.
     pub fn path(mut self, accepts: impl Fn(&str) -> bool + Send + Sync + 'static) -> RequestMatch {
         self.path = Some(Box::new(accepts));

@@ -136,7 +136,7 @@ pub(crate) fn vanishing_directory(subject: &'static Subject) {
     let proxy = world.proxy();
     // The time is up in the pause after a refusal.
     let lock = world.lock(&world.persistent_client_at(&proxy.connect_string(), Duration::from_secs(1)));
-    let refuse = |op| proxy.inject(RequestMatch::op(op).times(u64::MAX), Fault::Refuse(NO_NODE));
+    let refuse = |op| proxy.inject(RequestMatch::op(op).path(|path| path != "/").times(u64::MAX), Fault::Refuse(NO_NODE));
     let refused = [op::CREATE, op::MULTI].map(refuse);
     // A slow machine needs all of a time for what comes before the create.
     eventually("a create was refused", || {
@@ -194,7 +194,8 @@ pub(crate) fn long_wait(subject: &'static Subject) {
         }
         policy.0.lock().unwrap().clear();
         let waited = now();
-        proxy.inject(RequestMatch::ops([op::CREATE, op::MULTI]).times(3), Fault::Refuse(NO_NODE));
+        let creates = RequestMatch::ops([op::CREATE, op::MULTI]).path(|path| path != "/");
+        proxy.inject(creates.times(3), Fault::Refuse(NO_NODE));
         // It has to queue again, or, where nobody queues, to create the lock.
         world.delete_all_of(&waiting);
         held.release().unwrap();

@@ -246,5 +246,6 @@ fn await_another_try(refused: &InjectedFault) -> Result<(), String> {
 
 fn refuse_deletes(proxy: &FaultProxy, code: i32) -> InjectedFault {
     // A multi lock's deletes go as one transaction first.
-    proxy.inject(RequestMatch::ops([op::DELETE, op::MULTI]).times(u64::MAX), Fault::Refuse(code))
+    let deletes = RequestMatch::ops([op::DELETE, op::MULTI]).path(|path| path != "/");
+    proxy.inject(deletes.times(u64::MAX), Fault::Refuse(code))
 }

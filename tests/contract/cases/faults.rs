@@ -82,7 +82,8 @@ pub(crate) fn unknown_session(subject: &'static Subject) {
         let world = World::new(subject);
         let proxy = world.proxy();
         let lock = world.lock(&world.client_at(&proxy.connect_string()));
-        let refused = proxy.inject(RequestMatch::ops([op::CREATE, op::MULTI]), Fault::Refuse(gone));
+        let creates = RequestMatch::ops([op::CREATE, op::MULTI]).path(|path| path != "/");
+        let refused = proxy.inject(creates, Fault::Refuse(gone));
         lock.acquire().unwrap();
         assert_eq!(refused.hits(), 1);
         lock.release().unwrap();

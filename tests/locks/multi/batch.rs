@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::OnceLock};
 
 use curator_locks::{
     Acl, Dialect, InterProcessReadWriteLock, perms,
-    testing::{Fault, FaultProxy, RequestMatch, TestingServer, op},
+    testing::{Fault, FaultProxy, RequestMatch, RequestRecord, TestingServer, op},
 };
 
 use super::*;
@@ -28,14 +28,18 @@ struct Scene {
     proxy: FaultProxy,
     client: CuratorFramework,
     other: CuratorFramework,
-    /// How many requests there were at the begin.
-    before: [(i32, u64); 4],
+}
+
+/// What was asked for, without the heartbeats, which are about the root.
+fn requested(proxy: &FaultProxy) -> Vec<i32> {
+    let is_heartbeat = |request: &RequestRecord| request.xid < 0 || request.path.as_deref() == Some("/");
+    proxy.log().into_iter().filter(|request| !is_heartbeat(request)).map(|request| request.op).collect()
 }
 
 impl Scene {
+    /// How many there were since the last call of [`Scene::operations`].
     fn requests(&self, op: i32) -> u64 {
-        let before = self.before.iter().find(|(of, _)| *of == op).unwrap().1;
-        self.proxy.requests(op) - before
+        requested(&self.proxy).into_iter().filter(|operation| *operation == op).count() as u64
     }
 
     /// The directories of these locks are there already.
@@ -60,15 +64,14 @@ impl Scene {
         }
         client.sync().for_path("/").unwrap();
         proxy.clear_log();
-        let before = [op::CREATE, op::MULTI, op::MULTI_READ, op::GET_CHILDREN].map(|op| (op, proxy.requests(op)));
-        Scene { proxy, client, other, before }
+        Scene { proxy, client, other }
     }
 
-    /// The operations since the last call, without pings.
+    /// The operations since the last call.
     fn operations(&self) -> Vec<i32> {
-        let log = self.proxy.log();
+        let operations = requested(&self.proxy);
         self.proxy.clear_log();
-        log.into_iter().filter(|request| request.xid > 0).map(|request| request.op).collect()
+        operations
     }
 
     fn left(&self, paths: &[String]) -> Vec<usize> {
@@ -136,7 +139,7 @@ fn locks_that_nobody_else_wants_are_one_transaction_and_their_lists_and_one_tran
 fn the_lists_are_on_their_way_before_the_transaction_is_answered() {
     let paths = paths(3);
     let scene = Scene::with(&paths);
-    let held = scene.proxy.inject(RequestMatch::op(op::MULTI).times(1), Fault::HoldReply);
+    let held = scene.proxy.inject(RequestMatch::transactions().times(1), Fault::HoldReply);
     thread::scope(|scope| {
         let acquires = scope.spawn(|| multi_at(&scene.client, &paths).acquire());
         eventually("the lists are sent", || scene.requests(lists(3)[0]) == lists(3).len() as u64);
@@ -208,7 +211,7 @@ fn after_a_lost_reply_the_first_finds_its_own_and_the_others_go_anew() {
         let paths = paths(5);
         let scene = Scene::with(&paths);
         let lock = multi_at(&scene.client, &paths);
-        let lost = scene.proxy.inject(RequestMatch::op(op::MULTI).times(1), fault);
+        let lost = scene.proxy.inject(RequestMatch::transactions().times(1), fault);
         lock.acquire().unwrap();
         // A reply may overtake the cut that follows its request.
         lost.wait_for_hits(1, PATIENCE).unwrap();
@@ -219,7 +222,7 @@ fn after_a_lost_reply_the_first_finds_its_own_and_the_others_go_anew() {
             let creates = u64::from(!resumes);
             assert_eq!((scene.requests(op::CREATE), scene.requests(op::MULTI)), (creates, 2));
         }
-        let lost = scene.proxy.inject(RequestMatch::op(op::MULTI).times(1), fault);
+        let lost = scene.proxy.inject(RequestMatch::transactions().times(1), fault);
         match lock.release() {
             // The next session deletes what the lost one has left.
             Err(Error::LockLost { .. }) if !resumes => scene.await_left(&paths, &[0; 5]),
@@ -237,7 +240,7 @@ fn a_lost_reply_beside_a_rival_keeps_no_place_behind_the_one_that_is_waited_for(
     let scene = Scene::with(&paths);
     let held = InterProcessMutex::new(&scene.other, &paths[0]).unwrap().lock().unwrap();
     let lock = multi_at(&scene.client, &paths);
-    scene.proxy.inject(RequestMatch::op(op::MULTI).times(1), Fault::CutInsteadOfReply);
+    scene.proxy.inject(RequestMatch::transactions().times(1), Fault::CutInsteadOfReply);
     thread::scope(|scope| {
         let waits = scope.spawn(|| held_for_a_look(&scene, &lock, &paths));
         scene.await_left(&paths, &[2, 0, 0]);
@@ -254,7 +257,7 @@ fn a_transaction_without_an_answer_ends_with_the_time_and_leaves_nothing() {
     let scene = Scene::with(&paths);
     let lock = multi_at(&scene.client, &paths);
     for cancels in [false, true] {
-        let silent = scene.proxy.inject(RequestMatch::op(op::MULTI).times(1), Fault::HoldReply);
+        let silent = scene.proxy.inject(RequestMatch::transactions().times(1), Fault::HoldReply);
         let token = CancelToken::new();
         thread::scope(|scope| {
             let options = AcquireOptions::new().cancel_token(&token);

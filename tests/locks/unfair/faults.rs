@@ -21,7 +21,7 @@ impl Faulty {
 
     /// The one request that acquires the lock.
     fn inject_create(&self, fault: Fault) -> InjectedFault {
-        self.proxy.inject(RequestMatch::op(op::MULTI), fault)
+        self.proxy.inject(RequestMatch::transactions(), fault)
     }
 
     /// The one request that gives it back.
@@ -181,7 +181,7 @@ fn a_directory_that_vanishes_at_each_hand_over_ends_no_wait() {
         await_waiter(&other, &faulty.client);
         // More often than the retry policy allows.
         for round in 0..8 {
-            let create = RequestMatch::op(op::MULTI).times(2);
+            let create = RequestMatch::transactions().times(2);
             let refused = faulty.proxy.inject(create, Fault::Refuse(NO_NODE));
             first.release().unwrap();
             // Most often faster than the waiter, which pauses once refused.

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Liveness, Origin};
+use super::{Liveness, Majority, Origin};
 use faults::{Faults, Rule, T, Time};
 
 use crate::base::clock;
@@ -376,7 +376,9 @@ impl World {
             }
             Rule::FromSendToSend => {
                 self.liveness.heartbeat_refused(sent, now);
-                self.liveness.is_agreed |= is_transaction;
+                if is_transaction {
+                    self.liveness.majority = Majority::Follows;
+                }
                 self.liveness.pair(sent, sent);
                 self.liveness.confirm(sent, now);
             }

@@ -48,7 +48,7 @@ fn in_doubt_a_handshake_proves_something_once_a_heartbeat_has_followed_it_half_a
         liveness.disconnected();
         liveness.connected(T, Origin::Resumed(again), again);
         liveness.heartbeat_answered(again, again, is_transaction);
-        assert_eq!(liveness.next_timer(), again + T * 11 / 40);
+        assert_eq!(liveness.next_timer(), if is_transaction { again + T * 11 / 40 } else { again });
         liveness.heartbeat_answered(again + T / 4, again + T / 4, false);
         assert_eq!(liveness.valid_until(), after_margin(start));
         liveness.heartbeat_answered(again + pause, again + pause, false);
@@ -62,11 +62,10 @@ fn in_doubt_a_handshake_proves_something_once_a_heartbeat_has_followed_it_half_a
 fn what_a_leader_says_behind_a_silence_counts_with_the_next_transaction() {
     let late = Duration::from_nanos(1);
     for (silence, is_transaction, counts) in
-        [(T * 2 / 5, false, true), (T * 2 / 5 + late, false, false), (T / 2, true, true)]
+        [(T * 17 / 40, false, true), (T * 17 / 40 + late, false, false), (T / 2, true, true)]
     {
         let (mut liveness, start) = connected();
-        let before = start + Duration::from_millis(5);
-        let sent = before + silence;
+        let sent = start + silence;
         liveness.received(sent);
         liveness.heartbeat_answered(sent, sent, is_transaction);
         assert_eq!(liveness.needs_majority(), !counts);
@@ -79,6 +78,27 @@ fn what_a_leader_says_behind_a_silence_counts_with_the_next_transaction() {
         assert_eq!(liveness.valid_until(), after_margin(sent));
         assert!(!liveness.needs_majority());
     }
+}
+
+#[test]
+fn behind_a_silence_the_transaction_goes_out_once_however_many_answers_come_together() {
+    let (mut liveness, start) = connected();
+    let mut sent = Vec::new();
+    for _ in 0..3 {
+        sent.push(liveness.next_timer());
+        assert!(liveness.take_heartbeat(liveness.next_timer()));
+    }
+    let again = start + T * 6 / 10;
+    liveness.received(again);
+    for sent in sent {
+        liveness.heartbeat_answered(sent, again, false);
+        assert_eq!((liveness.next_timer(), liveness.needs_majority()), (again, true));
+    }
+    assert!(liveness.take_heartbeat(again) && liveness.needs_majority());
+    assert_eq!(liveness.next_timer(), again + T / 12);
+    // One that is refused is sent again in its time.
+    liveness.heartbeat_refused(again, again);
+    assert_eq!((liveness.next_timer(), liveness.needs_majority()), (again + T * 11 / 40, true));
 }
 
 /// Until the second heartbeat came to the leader nobody can say that the first one's touch was in time.

@@ -12,7 +12,7 @@ use std::{
 
 use curator_locks::{
     InterProcessMutex, LockQueue,
-    testing::{Direction, FaultProxy},
+    testing::{Direction, FaultProxy, RequestRecord, op},
 };
 use nix::sys::signal::Signal;
 
@@ -201,10 +201,13 @@ fn a_command_gets_term_in_each_outage() {
         proxy.refuse();
         proxy.cut();
         assert_eq!(run.line(), "term", "outage {outage}");
-        let before = proxy.log().len();
+        proxy.clear_log();
         proxy.pass().unwrap();
-        // Its first request over a new connection comes after the greeting, which makes the lock certain.
-        eventually("connected again", || proxy.log().len() > before);
+        // The answer to the first heartbeat over a new connection makes the lock certain.
+        let is_answered = |request: &RequestRecord| request.op == op::MULTI && request.replied.is_some();
+        eventually("certain again", || proxy.log().iter().any(is_answered));
+        // It is on its way for a moment more.
+        thread::sleep(Duration::from_millis(50));
     }
     run.signal(Signal::SIGKILL);
 }
