@@ -12,7 +12,7 @@ pub(crate) fn longest_round_trip(timeout: Duration) -> Duration {
 
 /// Timers of one connection and the proof that the session lives, on a clock that the caller passes in.
 ///
-/// The heartbeat is `sync`. In an ensemble an answered ping proves nothing: a follower answers by itself and hands its
+/// The heartbeat is a `sync`, or a transaction that changes nothing, which proves the same and more. In an ensemble an answered ping proves nothing: a follower answers by itself and hands its
 /// touches to the leader only in its answer to the leader's next ping, every half tick, and a leader that was paused
 /// expires sessions by touches it never got. So a heartbeat counts as a touch if it is followed by another one, sent at
 /// least T/4 after the first one's answer and answered too, T being the session timeout.
@@ -196,13 +196,13 @@ impl Liveness {
 
     /// The answer to a heartbeat says that the session lived, and if that was a transaction, that a majority followed the leader.
     pub(crate) fn heartbeat_answered(&mut self, sent: Instant, now: Instant, is_transaction: bool) {
-        self.heartbeat_refused(sent, now);
         let was_silent = self.answered.last().is_some_and(|last| last.sent + self.timeout * 17 / 40 < now);
         if is_transaction {
             self.majority = Majority::Follows;
         } else if was_silent && self.majority == Majority::Follows {
             self.majority = Majority::Unknown;
         }
+        self.heartbeat_refused(sent, now);
         if self.majority == Majority::Unknown {
             self.next_heartbeat = now;
         }
