@@ -201,6 +201,27 @@ fn what_ends_a_hold_early_does_not_give_it_to_others_before_the_least_length_is_
     }
 }
 
+/// The acquire still makes its mark, in several round trips, when a request comes, and its listener gives the lock back.
+#[test]
+fn a_hold_that_is_given_back_before_its_acquire_returns_stays_for_the_least_length() {
+    const LEAST: Duration = Duration::from_secs(6);
+    let (proxy, client) = behind_proxy_for(SESSION);
+    let other = another(&client);
+    let (ours, theirs) = (mutex(&client).with_unclean_deaths(Duration::ZERO), mutex(&other));
+    ours.on_revocation(RevocationRequest::release);
+    proxy.delay(300 * MS);
+    thread::scope(|scope| {
+        let begin = Instant::now();
+        let acquires = scope.spawn(|| ours.acquire_with(&AcquireOptions::new().hold_at_least(LEAST)));
+        let node = await_queue(&other, PATH, 1).remove(0);
+        Revoker::request(&other, &node, "the operator", "now").unwrap();
+        let _ = acquires.join().unwrap();
+        assert!(theirs.acquire_timeout(PATIENCE).unwrap());
+        assert!(begin.elapsed() >= LEAST, "{:?}", begin.elapsed());
+        theirs.release().unwrap();
+    });
+}
+
 #[test]
 fn a_hold_that_lasts_too_long_is_over_for_its_holder_first_and_then_for_others() {
     const MOST: Duration = Duration::from_millis(600);

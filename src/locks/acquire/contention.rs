@@ -244,7 +244,10 @@ impl Contention {
             // Each of several holds is told of the requests for its own znode.
             let each = |one: &Arc<RevocableNode>| RevocableNode::new(one.revocation().clone());
             let revocable = if spec.count > 1 { self.revocable.as_ref().map(each) } else { self.revocable.clone() };
-            self.held.push(registry.add_znode(znode, session.clone(), over, watch.take(), revocable));
+            let held = registry.add_znode(znode, session.clone(), over, watch.take(), revocable);
+            // Whoever hears of a request may give it back before the acquire returns.
+            held.limit(acquire.wait.options.hold_at_least.filter(|_| !acquire.wait.options.is_member), None, || ());
+            self.held.push(held);
         }
         self.remember(lock, spec);
         if let Some(held) = self.held.last().filter(|_| is_watched) {
