@@ -244,8 +244,8 @@ impl Builder {
     /// 2 `syncLimit` + 1 ticks if its own packets are lost first and the others' later. They have another leader long
     /// before, which expires the sessions: [`Hold::valid_until`](crate::Hold::valid_until) promises too much then. With
     /// these heartbeats it does not rest on such a leader. They cost the servers one write to their logs for each client
-    /// and each quarter of its session timeout. Without them a heartbeat is one only after a reconnect or a silence of the servers,
-    /// until it is answered. The session over the package `zookeeper` writes at each heartbeat anyway.
+    /// and each quarter of its session timeout. Otherwise a heartbeat is such a write only after a reconnect or a silence of the
+    /// servers, until one is answered, and a connection that breaks before that proves nothing. The session over the package `zookeeper` writes at each heartbeat anyway.
     pub fn quorum_heartbeats(mut self, wanted: bool) -> Self {
         self.quorum_heartbeats = wanted;
         self

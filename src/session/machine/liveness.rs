@@ -46,12 +46,14 @@ pub(crate) fn longest_round_trip(timeout: Duration) -> Duration {
 ///
 /// A leader that stood still while the others chose another one answers for up to a tick when it goes on, as its look at its
 /// followers may come before it has heard that they left. So neither a handshake, which it answers by itself, nor a pair
-/// behind a silence of 17/40 of T counts before the leader has carried out a transaction over the same connection, which goes out at
-/// once: a majority followed that leader after the touch, and one that is chosen later counts all of T from then on. A shorter
-/// silence does not need it. If T is four ticks or more, the leader does not answer both heartbeats of a pair in one tick. If it is
-/// less, the others left it 1.5 ticks after it stopped at the earliest (`syncLimit` is two ticks or more, from its last ping on), and
-/// so 3/8 of T. A touch is believed in for too long if it is sent T/20 after that or later, and the last answer from before the
-/// stop is one to a heartbeat that was sent before it.
+/// behind a silence, 2/5 of T from answer to answer, counts before the leader has carried out a transaction over the same
+/// connection, which goes out at once: a majority followed that leader after the touch, and one that is chosen later counts all of T
+/// from then on. A shorter silence does not need it. If T is four ticks or more, the leader does not answer both heartbeats of a
+/// pair in one tick. If it is less, the others leave it at s + 1.5 ticks at the earliest, s being the moment at which it stopped
+/// (`syncLimit` is two ticks or more, from its last ping on). A touch that is believed in for too long is sent T/20 after that or
+/// later, so 0.425 T after s. If no other answer came before that, this is the silence. Otherwise the second heartbeat is sent
+/// T/4 later, at s + 1.5 ticks + 0.3 T, and is answered in the tick in which the leader went on: that was half a tick + 0.3 T after s,
+/// and so 0.425 T again.
 ///
 /// The proof takes the leader for the one that counts also where it is cut off from the others and never stood still. It answers a
 /// `sync` for a while, and they have another one. With a transaction as each heartbeat it does not rest on such a leader.
@@ -196,7 +198,7 @@ impl Liveness {
 
     /// The answer to a heartbeat says that the session lived, and if that was a transaction, that a majority followed the leader.
     pub(crate) fn heartbeat_answered(&mut self, sent: Instant, now: Instant, is_transaction: bool) {
-        let was_silent = self.answered.last().is_some_and(|last| last.sent + self.timeout * 17 / 40 < now);
+        let was_silent = self.answered.last().is_some_and(|last| last.answered + self.timeout * 2 / 5 < now);
         if is_transaction {
             self.majority = Majority::Follows;
         } else if was_silent && self.majority == Majority::Follows {

@@ -342,7 +342,8 @@ impl<C, W: Clone> Machine<C, W> {
     fn queue_before(&mut self, request: &Request, purpose: Purpose<C>) {
         // No ticket: those of the queue are in order.
         let own = self.own(0, request, purpose);
-        self.unsent.push_front(own);
+        let before = self.unsent.iter().take_while(|unsent| unsent.ticket == 0).count();
+        self.unsent.insert(before, own);
     }
 
     /// Whether a request waits until the server has told whether it knows what it is asked for.

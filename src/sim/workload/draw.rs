@@ -129,7 +129,7 @@ impl Draw {
         self.aim == Aim::Due
     }
 
-    /// Whether servers stand still until sessions are due.
+    /// Whether the plan is about a server that stands still.
     fn servers_stand(&self) -> bool {
         self.is_due() || self.is_left()
     }

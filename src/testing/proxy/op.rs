@@ -46,7 +46,7 @@ operations! {
     SET_ACL = 7, "Refuse(-114)": "`InvalidAcl`";
     /// getChildren: the list of a lock's directory.
     GET_CHILDREN = 8, "HoldReply": "the list is old when it comes";
-    /// sync: `sync`, and the heartbeat of this crate's sessions.
+    /// sync: `sync`, and the heartbeat of this crate's sessions, but for those behind a reconnect or a silence.
     SYNC = 9, "HoldRequest": "no heartbeat gets through";
     /// ping: the heartbeat at a read-only server, and of other clients.
     PING = 11, "HoldReply": "no heartbeat is answered";
@@ -54,7 +54,7 @@ operations! {
     GET_CHILDREN_2 = 12, "HoldReply": "the list is old when it comes";
     /// check: only ever inside of a [`MULTI`].
     CHECK = 13, "DropRequest": "hits nothing: a proxy sees the multi";
-    /// multi: `transaction`.
+    /// multi: `transaction`, and heartbeats behind a reconnect or a silence, which are about the root.
     MULTI = 14, "CutInsteadOfReply": "was it carried out?";
     /// create2: a create that asks for the stat, as that of a lock's own znode does.
     CREATE_2 = 15, "CutInsteadOfReply": "is the znode there?";

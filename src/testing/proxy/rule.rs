@@ -123,7 +123,8 @@ impl RequestMatch {
         RequestMatch::ops([op::CREATE, op::CREATE_2, op::CREATE_CONTAINER, op::CREATE_TTL])
     }
 
-    /// Transactions, but for the one with which a session begins a connection of its own accord.
+    /// Transactions, but for those that are heartbeats: each with
+    /// [`quorum_heartbeats`](crate::Builder::quorum_heartbeats), and else those behind a reconnect or a silence of the servers.
     pub fn transactions() -> RequestMatch {
         RequestMatch::op(op::MULTI).path(|path| path != "/")
     }

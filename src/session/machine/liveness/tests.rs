@@ -62,10 +62,10 @@ fn in_doubt_a_handshake_proves_something_once_a_heartbeat_has_followed_it_half_a
 fn what_a_leader_says_behind_a_silence_counts_with_the_next_transaction() {
     let late = Duration::from_nanos(1);
     for (silence, is_transaction, counts) in
-        [(T * 17 / 40, false, true), (T * 17 / 40 + late, false, false), (T / 2, true, true)]
+        [(T * 2 / 5, false, true), (T * 2 / 5 + late, false, false), (T / 2, true, true)]
     {
         let (mut liveness, start) = connected();
-        let sent = start + silence;
+        let sent = start + Duration::from_millis(5) + silence;
         liveness.received(sent);
         liveness.heartbeat_answered(sent, sent, is_transaction);
         assert_eq!(liveness.needs_majority(), !counts);
@@ -330,7 +330,7 @@ fn a_connection_that_takes_one_request_at_a_time_waits_for_each_answer() {
 /// Over a link with this round trip: how much of a session is certain at least, from its third T on, and for how long it is in
 /// doubt before that.
 fn certainty(mut liveness: Liveness, begin: Instant, round_trip: Duration) -> (Duration, Duration) {
-    let mut answers = VecDeque::new();
+    let (mut answers, mut transactions) = (VecDeque::new(), VecDeque::new());
     liveness.connected(T, Origin::Created(begin), begin + round_trip);
     let (mut least, mut doubt) = (T, Duration::ZERO);
     loop {
@@ -344,12 +344,15 @@ fn certainty(mut liveness: Liveness, begin: Instant, round_trip: Duration) -> (D
         if answer.is_none() {
             assert!(liveness.take_heartbeat(now));
             answers.push_back(now);
+            transactions.push_back(liveness.needs_majority());
             continue;
         }
         let before = liveness.valid_until();
         liveness.received(now);
-        if let Some(sent) = answers.pop_front() {
-            liveness.heartbeat_answered(sent, now, true);
+        if let (Some(sent), Some(is_transaction)) = (answers.pop_front(), transactions.pop_front()) {
+            // Nobody is silent.
+            assert!(!is_transaction || !liveness.overlaps, "{round_trip:?}, {:?}", now - begin);
+            liveness.heartbeat_answered(sent, now, is_transaction || !liveness.overlaps);
         }
         let until = before.unwrap_or(begin);
         if now >= begin + 3 * T {

@@ -12,7 +12,7 @@ use std::{
 
 use curator_locks::{
     InterProcessMutex, LockQueue,
-    testing::{Direction, FaultProxy, RequestRecord, op},
+    testing::{Direction, FaultProxy, RequestRecord},
 };
 use nix::sys::signal::Signal;
 
@@ -204,7 +204,7 @@ fn a_command_gets_term_in_each_outage() {
         proxy.clear_log();
         proxy.pass().unwrap();
         // The answer to the first heartbeat over a new connection makes the lock certain.
-        let is_answered = |request: &RequestRecord| request.op == op::MULTI && request.replied.is_some();
+        let is_answered = |request: &RequestRecord| request.path.as_deref() == Some("/") && request.replied.is_some();
         eventually("certain again", || proxy.log().iter().any(is_answered));
         // It is on its way for a moment more.
         thread::sleep(Duration::from_millis(50));
