@@ -12,7 +12,7 @@ use std::{
 
 use curator_locks::{
     InterProcessMutex, LockQueue,
-    testing::{Direction, FaultProxy, RequestRecord},
+    testing::{Direction, FaultProxy},
 };
 use nix::sys::signal::Signal;
 
@@ -203,11 +203,12 @@ fn a_command_gets_term_in_each_outage() {
         assert_eq!(run.line(), "term", "outage {outage}");
         proxy.clear_log();
         proxy.pass().unwrap();
-        // The answer to the first heartbeat over a new connection makes the lock certain.
-        let is_answered = |request: &RequestRecord| request.path.as_deref() == Some("/") && request.replied.is_some();
-        eventually("certain again", || proxy.log().iter().any(is_answered));
-        // It is on its way for a moment more.
-        thread::sleep(Duration::from_millis(50));
+        // The answer to the first heartbeat over a new connection makes the lock certain, and another one comes behind it.
+        eventually("certain again", || {
+            let mut beats = proxy.log();
+            beats.retain(|request| request.path.as_deref() == Some("/"));
+            beats.iter().filter_map(|beat| beat.replied).any(|at| beats.iter().any(|beat| beat.received > at))
+        });
     }
     run.signal(Signal::SIGKILL);
 }
