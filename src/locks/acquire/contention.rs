@@ -245,7 +245,7 @@ impl Contention {
             let each = |one: &Arc<RevocableNode>| RevocableNode::new(one.revocation().clone());
             let revocable = if spec.count > 1 { self.revocable.as_ref().map(each) } else { self.revocable.clone() };
             let held = registry.add_znode(znode, session.clone(), over, watch.take(), revocable);
-            // Whoever hears of a request may give it back before the acquire returns.
+            // A listener that hears of a request may give it back before the acquire returns. A multi lock may withdraw a member.
             held.limit(acquire.wait.options.hold_at_least.filter(|_| !acquire.wait.options.is_member), None, || ());
             self.held.push(held);
         }

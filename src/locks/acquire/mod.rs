@@ -546,6 +546,7 @@ impl Drop for Run<'_> {
         self.contention.end(lock, *owners, spec.must_be_empty.is_none().then_some(&call));
         for held in &self.granted {
             drop(owners.and_then(|owners| owners.leave(lock, held)));
+            // Nobody had it, so its znode need not stay.
             held.limit(None, None, || ());
             lock.release_in_background(held);
         }

@@ -135,7 +135,7 @@ fn success(request: &Frame) -> Vec<u8> {
     }
 }
 
-/// What follows the last result of a transaction.
+/// Returns the header that follows the last result of a transaction.
 pub(crate) fn end_of_multi() -> Vec<u8> {
     [&(-1_i32).to_be_bytes()[..], &[1], &(-1_i32).to_be_bytes()].concat()
 }

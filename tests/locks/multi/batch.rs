@@ -30,7 +30,7 @@ struct Scene {
     other: CuratorFramework,
 }
 
-/// What was asked for, without the heartbeats, which are about the root.
+/// Returns the requests in the log, without the heartbeats, which are about the root.
 fn requested(proxy: &FaultProxy) -> Vec<i32> {
     let is_heartbeat = |request: &RequestRecord| request.xid < 0 || request.path.as_deref() == Some("/");
     proxy.log().into_iter().filter(|request| !is_heartbeat(request)).map(|request| request.op).collect()

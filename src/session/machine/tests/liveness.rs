@@ -44,7 +44,7 @@ fn answered_heartbeats_prove_how_long_the_session_is_valid() {
     assert_eq!(rig.machine.valid_until(), Some(first + lease));
 }
 
-/// What the first heartbeat of a resumed session is answered with, sent at once.
+/// Answers the first heartbeat of a resumed session, which goes out at once, with this result.
 fn agree(rig: &mut Rig, result: &[u8]) {
     assert!(rig.timer_at(rig.now));
     let heartbeat = rig.written().remove(0);
