@@ -8,7 +8,7 @@ use crate::base::clock;
 /// A first attempt gets no more than this, so that a dead server does not hold up the living ones.
 const FIRST_LIMIT: Duration = Duration::from_secs(1);
 
-/// After so many failed rounds the last attempt of a round gets more than its share of the time.
+/// After so many slow rounds the last attempt of a round gets more than its share of the time.
 const SEVERAL: u32 = 3;
 
 /// The longest pause between two rounds. Together with the attempts themselves this is how soon a server that comes
@@ -44,6 +44,9 @@ pub(crate) struct Rotation {
     /// A round is under way: when its servers are used up, the round has failed.
     in_round: bool,
     failed_rounds: u32,
+    /// Those of them in which a server took too long.
+    slow_rounds: u32,
+    is_slow_round: bool,
     longest: Duration,
     /// The shortest time that an attempt took which came to a connection.
     took: Option<Duration>,
@@ -78,6 +81,8 @@ impl Rotation {
             attempts: 1,
             in_round: false,
             failed_rounds: 0,
+            slow_rounds: 0,
+            is_slow_round: false,
             longest,
             took: None,
             is_first: true,
@@ -100,7 +105,7 @@ impl Rotation {
         self.next_host = 0;
         self.round.clear();
         self.in_round = false;
-        self.failed_rounds = 0;
+        (self.failed_rounds, self.slow_rounds) = (0, 0);
     }
 
     /// If the last round had nowhere to go: why.
@@ -116,6 +121,7 @@ impl Rotation {
                 self.in_round = false;
                 self.comes_back = true;
                 self.failed_rounds = self.failed_rounds.saturating_add(1);
+                self.slow_rounds = self.slow_rounds.saturating_add(self.is_slow_round.into());
                 return NextTry::Pause(pause());
             }
             self.begin_round();
@@ -161,6 +167,7 @@ impl Rotation {
         if let Some((handshakes, first)) = self.handshakes.filter(|_| self.comes_back).zip(addresses.first()) {
             handshakes.give_back(*first);
         }
+        self.is_slow_round |= error.kind() == io::ErrorKind::TimedOut;
         self.errors.refused(host, addresses, error)
     }
 
@@ -170,14 +177,16 @@ impl Rotation {
         self.next_host = (self.next_host + 1) % self.hosts.len().max(1);
         self.round = paired(found, !self.failed_rounds.is_multiple_of(2));
         self.attempts = self.round.len();
-        self.is_first = true;
+        (self.is_first, self.is_slow_round) = (true, false);
         self.round.reverse();
     }
 
     /// Doubles from round to round, for servers that are slow, up to the server's share of the time: one that accepts and
-    /// says nothing must not keep the session from those that have come back meanwhile.
+    /// says nothing must not keep the session from those that have come back meanwhile. Rounds in which all servers refuse at once
+    /// are none of these: ZooKeeper 3.8.0 alone never answers nor closes a connection that came before its database was loaded
+    /// (a `NullPointerException` ends the closing), and the session would sleep over its end there after the refusals of a start.
     ///
-    /// Once some rounds have failed, the last attempt of each gets longer than that: connecting takes two round trips, and
+    /// Once some slow rounds have failed, the last attempt of each gets longer than that: connecting takes two round trips, and
     /// sessions work with round trips of up to 0.3 of their timeout. Among five servers the share of a session of 3 s would
     /// never do on such a link. Once connected over it, it knows how long that takes, and gives the first attempt half more: a
     /// session of 3 s with three servers and a round trip of 0.6 s expired with each cut, as the fourth round came after 17 s.
@@ -185,10 +194,10 @@ impl Rotation {
     fn limit(&self, is_last: bool) -> Duration {
         let share = self.longest / u32::try_from(self.attempts.max(1)).unwrap_or(u32::MAX);
         let most = share.max(FIRST_LIMIT).min(self.longest);
-        let limit = share.min(FIRST_LIMIT).saturating_mul(1 << self.failed_rounds.min(16)).min(most);
+        let limit = share.min(FIRST_LIMIT).saturating_mul(1 << self.slow_rounds.min(16)).min(most);
         let two_round_trips = self.longest / 3 * 2;
         let known = self.took.filter(|_| self.is_first).map_or(Duration::ZERO, |took| took * 3 / 2);
-        limit.max(if is_last && self.failed_rounds >= SEVERAL { two_round_trips } else { known.min(two_round_trips) })
+        limit.max(if is_last && self.slow_rounds >= SEVERAL { two_round_trips } else { known.min(two_round_trips) })
     }
 
     /// A connection has ended that was there from the begin, and lasted for that long. Servers that give another session each
@@ -205,7 +214,7 @@ impl Rotation {
     pub(crate) fn connection_ended(&mut self, took: Duration, lasted: Duration) {
         self.took = Some(self.took.map_or(took, |shortest| shortest.min(took)));
         self.is_first = lasted >= LASTING;
-        self.failed_rounds = 0;
+        (self.failed_rounds, self.slow_rounds) = (0, 0);
         self.comes_back = true;
         self.gives_way_for = self.gives_way;
         self.errors = ConnectErrors::default();
@@ -274,18 +283,30 @@ mod tests {
         }
     }
 
+    /// The next step. If it is an attempt, the server fails that way.
+    fn fails(rotation: &mut Rotation, kind: io::ErrorKind) -> Option<Duration> {
+        let NextTry::Try { host, addresses, limit } = rotation.step() else { return None };
+        rotation.refused(&host, &addresses, &kind.into());
+        Some(limit)
+    }
+
     #[test]
-    fn attempts_get_longer_up_to_the_connection_timeout() {
+    fn attempts_that_take_too_long_get_longer_up_to_the_connection_timeout() {
         let mut rotation = rotation(1);
-        let mut limits = Vec::new();
-        for _ in 0..6 {
-            if let NextTry::Try { limit, .. } = rotation.step() {
-                limits.push(limit.as_secs());
-            }
-            rotation.step();
-        }
+        let limits = (0..12).filter_map(|_| fails(&mut rotation, io::ErrorKind::TimedOut));
         // The fourth is the last of a round, after several that failed.
-        assert_eq!(limits, [1, 2, 4, 10, 15, 15]);
+        assert_eq!(limits.map(|limit| limit.as_secs()).collect::<Vec<_>>(), [1, 2, 4, 10, 15, 15]);
+    }
+
+    #[test]
+    fn a_server_that_refuses_at_once_is_given_no_longer_the_next_time() {
+        let mut rotation = rotation(1);
+        for kind in [io::ErrorKind::ConnectionRefused, io::ErrorKind::UnexpectedEof] {
+            let mut limits = (0..40).filter_map(|_| fails(&mut rotation, kind));
+            assert!(limits.all(|limit| limit == FIRST_LIMIT), "{kind}");
+        }
+        let limits = (0..4).filter_map(|_| fails(&mut rotation, io::ErrorKind::TimedOut));
+        assert_eq!(limits.map(|limit| limit.as_secs()).collect::<Vec<_>>(), [1, 2]);
     }
 
     #[test]
@@ -294,10 +315,10 @@ mod tests {
             let mut rotation = rotation(servers);
             let (mut longest, mut last) = (Duration::ZERO, Duration::ZERO);
             for k in 0..20 * (servers + 1) {
-                match rotation.step() {
-                    NextTry::Try { limit, .. } if k % (servers + 1) < servers - 1 => longest = longest.max(limit),
-                    NextTry::Try { limit, .. } => last = last.max(limit),
-                    NextTry::Pause(_) => {}
+                match fails(&mut rotation, io::ErrorKind::TimedOut) {
+                    Some(limit) if k % (servers + 1) < servers - 1 => longest = longest.max(limit),
+                    Some(limit) => last = last.max(limit),
+                    None => {}
                 }
             }
             // Two round trips of a link on which a session still works.
