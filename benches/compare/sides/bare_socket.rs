@@ -17,7 +17,7 @@ use curator_locks::{
 use super::side::{Outcome, Side, now, unknown};
 
 /// How many lists a multi lock sends as one request.
-const READS: usize = 16;
+const READS: usize = 64;
 
 /// What lies in the znodes of all sides that put something there.
 pub const DATA: &[u8] = b"127.0.0.1";

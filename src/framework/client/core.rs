@@ -259,7 +259,7 @@ impl CuratorFramework {
 const LARGEST_TRANSACTION: usize = 128 * 1024;
 
 /// How much of the largest reply each list may have that goes with others.
-const SHARE_OF_REPLY: usize = 256 * 1024;
+const SHARE_OF_REPLY: usize = 64 * 1024;
 
 impl Core {
     /// How large a transaction of several locks' requests may be: 0 where they go back to back instead. Its reply is no larger.
@@ -272,7 +272,7 @@ impl Core {
         LARGEST_TRANSACTION.min(self.session.max_frame_size).min(self.session.max_request_size)
     }
 
-    /// How many reads go as one request: each has its share of the largest reply, so that the lists of 4,000 contenders each make none
+    /// How many reads go as one request: each has its share of the largest reply, so that the lists of 1,000 contenders each make none
     /// that is too large.
     pub(crate) fn reads_at_a_time(&self, session: &Arc<dyn Session>) -> usize {
         let may_go = session.reads_together() && !self.lists_are_large.load(Ordering::Relaxed);
