@@ -1,7 +1,10 @@
-//! A leader that is paused.
+//! A leader that is paused, and a server that is away.
 
 use super::testbed::*;
-use crate::{HoldState, InterProcessMutex, sim::ensemble::EnsembleConfig};
+use crate::{
+    HoldState, InterProcessMutex,
+    sim::ensemble::{EnsembleConfig, faults::Tail},
+};
 
 /// A follower answers by itself what a paused leader never hears of, and the leader expires the session when it goes on.
 ///
@@ -71,4 +74,21 @@ fn pause_the_leader(seed: u64) -> (u32, Duration) {
         drop(held);
     }
     (vanished, shortest)
+}
+
+/// A connection that comes while the server starts may get no answer. The session must not wait for one until it is over.
+#[test]
+fn a_lone_server_that_is_back_within_the_session_has_kept_it() {
+    let session = 4 * T;
+    for seed in 0..20 {
+        let (world, _end) = begin(seed, EnsembleConfig { servers: 1, ..EnsembleConfig::default() });
+        let client = builder_of(&world, &world.connect_string(), session).connection_timeout(session).build().unwrap();
+        start(&client);
+        let mutex = InterProcessMutex::new(&client, LOCK).unwrap();
+        let held = mutex.lock().unwrap();
+        world.ensemble(|ensemble, now, out| ensemble.crash(0, Tail::Kept, now, out));
+        sleep(session / 2);
+        world.ensemble(|ensemble, now, _| ensemble.restart(0, now));
+        held.release().unwrap();
+    }
 }
