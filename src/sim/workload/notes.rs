@@ -200,6 +200,10 @@ impl Notes {
             claim.is_left = true;
             false
         });
+        // Its user may be about to release it, and then comes second.
+        let given = (czxid, hold.fencing_token().grant());
+        let is_given = |claim: &&mut Claim| *claim.znode == *znode && claim.token == given;
+        history.claims.iter_mut().filter(is_given).for_each(|claim| claim.is_left = true);
     }
 
     /// The thread of a claim panics.
