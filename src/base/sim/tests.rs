@@ -189,7 +189,8 @@ fn no_thread_stays_when_a_run_ends_whatever_it_waits_for() {
     for seed in 0..300 {
         let ended = run(seed, |_| {
             let lock = Arc::new(Mutex::new(()));
-            let (sender, receiver) = channel::bounded::<u8>(1);
+            let (_silent, receiver) = channel::bounded::<u8>(1);
+            let (sender, _full) = channel::bounded::<u8>(1);
             let _held = lock.lock();
             for (name, number) in
                 [("stays 0", 0), ("stays 1", 1), ("stays 2", 2), ("stays 3", 3), ("stays 4", 4), ("stays 5", 5)]
