@@ -121,7 +121,7 @@ impl Rotation {
                 self.in_round = false;
                 self.comes_back = true;
                 self.failed_rounds = self.failed_rounds.saturating_add(1);
-                self.slow_rounds = self.slow_rounds.saturating_add(self.is_slow_round.into());
+                self.slow_rounds = if self.is_slow_round { self.slow_rounds.saturating_add(1) } else { 0 };
                 return NextTry::Pause(pause());
             }
             self.begin_round();
@@ -167,7 +167,7 @@ impl Rotation {
         if let Some((handshakes, first)) = self.handshakes.filter(|_| self.comes_back).zip(addresses.first()) {
             handshakes.give_back(*first);
         }
-        self.is_slow_round |= error.kind() == io::ErrorKind::TimedOut;
+        self.is_slow_round |= error.kind() == io::ErrorKind::TimedOut || self.attempts > 1;
         self.errors.refused(host, addresses, error)
     }
 
@@ -182,11 +182,13 @@ impl Rotation {
     }
 
     /// Doubles from round to round, for servers that are slow, up to the server's share of the time: one that accepts and
-    /// says nothing must not keep the session from those that have come back meanwhile. Rounds in which all servers refuse at once
-    /// are none of these: ZooKeeper 3.8.0 alone never answers nor closes a connection that came before its database was loaded
-    /// (a `NullPointerException` ends the closing), and the session would sleep over its end there after the refusals of a start.
+    /// says nothing must not keep the session from those that have come back meanwhile.
     ///
-    /// Once some slow rounds have failed, the last attempt of each gets longer than that: connecting takes two round trips, and
+    /// A lone server that refuses is not slow. ZooKeeper 3.8.0 alone never answers nor closes a connection that came before its
+    /// database was loaded (a `NullPointerException` ends the closing): after the refusals of its start the session would sleep
+    /// over its end there.
+    ///
+    /// Once some slow rounds have failed, the last attempt of each gets longer than its share: connecting takes two round trips, and
     /// sessions work with round trips of up to 0.3 of their timeout. Among five servers the share of a session of 3 s would
     /// never do on such a link. Once connected over it, it knows how long that takes, and gives the first attempt half more: a
     /// session of 3 s with three servers and a round trip of 0.6 s expired with each cut, as the fourth round came after 17 s.
@@ -197,7 +199,8 @@ impl Rotation {
         let limit = share.min(FIRST_LIMIT).saturating_mul(1 << self.slow_rounds.min(16)).min(most);
         let two_round_trips = self.longest / 3 * 2;
         let known = self.took.filter(|_| self.is_first).map_or(Duration::ZERO, |took| took * 3 / 2);
-        limit.max(if is_last && self.slow_rounds >= SEVERAL { two_round_trips } else { known.min(two_round_trips) })
+        let is_one_of_several = is_last && self.attempts > 1 && self.slow_rounds >= SEVERAL;
+        limit.max(if is_one_of_several { two_round_trips } else { known.min(two_round_trips) })
     }
 
     /// A connection has ended that was there from the begin, and lasted for that long. Servers that give another session each
@@ -290,23 +293,30 @@ mod tests {
         Some(limit)
     }
 
-    #[test]
-    fn attempts_that_take_too_long_get_longer_up_to_the_connection_timeout() {
-        let mut rotation = rotation(1);
-        let limits = (0..12).filter_map(|_| fails(&mut rotation, io::ErrorKind::TimedOut));
-        // The fourth is the last of a round, after several that failed.
-        assert_eq!(limits.map(|limit| limit.as_secs()).collect::<Vec<_>>(), [1, 2, 4, 10, 15, 15]);
+    fn seconds(rotation: &mut Rotation, kind: io::ErrorKind, steps: usize) -> Vec<u64> {
+        (0..steps).filter_map(|_| fails(rotation, kind)).map(|limit| limit.as_secs()).collect()
     }
 
     #[test]
-    fn a_server_that_refuses_at_once_is_given_no_longer_the_next_time() {
+    fn attempts_that_take_too_long_get_longer_up_to_the_connection_timeout() {
+        assert_eq!(seconds(&mut rotation(1), io::ErrorKind::TimedOut, 12), [1, 2, 4, 8, 15, 15]);
+    }
+
+    #[test]
+    fn a_lone_server_that_refuses_is_given_no_longer_the_next_time() {
         let mut rotation = rotation(1);
         for kind in [io::ErrorKind::ConnectionRefused, io::ErrorKind::UnexpectedEof] {
-            let mut limits = (0..40).filter_map(|_| fails(&mut rotation, kind));
-            assert!(limits.all(|limit| limit == FIRST_LIMIT), "{kind}");
+            assert_eq!(seconds(&mut rotation, kind, 20), [1; 10], "{kind}");
+            assert_eq!(seconds(&mut rotation, io::ErrorKind::TimedOut, 6), [1, 2, 4]);
+            assert_eq!(seconds(&mut rotation, kind, 4), [8, 1], "{kind}");
         }
-        let limits = (0..4).filter_map(|_| fails(&mut rotation, io::ErrorKind::TimedOut));
-        assert_eq!(limits.map(|limit| limit.as_secs()).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn several_servers_that_refuse_are_given_their_share_in_the_end() {
+        let mut rotation = rotation(3);
+        let limits = seconds(&mut rotation, io::ErrorKind::ConnectionRefused, 20);
+        assert_eq!(limits, [1, 1, 1, 2, 2, 2, 4, 4, 4, 5, 5, 10, 5, 5, 10]);
     }
 
     #[test]
