@@ -200,10 +200,13 @@ impl Notes {
             claim.is_left = true;
             false
         });
-        // Its user may be about to release it, and then comes second.
-        let given = (czxid, hold.fencing_token().grant());
-        let is_given = |claim: &&mut Claim| *claim.znode == *znode && claim.token == given;
-        history.claims.iter_mut().filter(is_given).for_each(|claim| claim.is_left = true);
+    }
+
+    /// The listener has given it back, although its user was about to.
+    pub(crate) fn came_first(&self, hold: &Hold) {
+        let (path, token) = (hold.node().path().as_str(), hold.fencing_token());
+        let is_given = |claim: &&mut Claim| *claim.znode == *path && claim.token == (token.value(), token.grant());
+        self.state().history.claims.iter_mut().filter(is_given).for_each(|claim| claim.is_left = true);
     }
 
     /// The thread of a claim panics.

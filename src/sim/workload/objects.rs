@@ -198,7 +198,9 @@ impl Object {
             let Some(hold) = request.hold() else { return };
             notes.gives_back(&hold);
             request.release();
-            if !hold.is_lost() && hold.state() != HoldState::Released {
+            if hold.is_lost() {
+                notes.came_first(&hold);
+            } else if hold.state() != HoldState::Released {
                 notes.broken("a hold that was given back and is not lost", format!("{hold:?}"));
             }
         };

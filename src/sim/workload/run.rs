@@ -128,7 +128,7 @@ fn direct(world: &World, plan: &Arc<Plan>, notes: &Notes) {
         // A lock that listens for deaths takes up to five round trips more, where the directory of marks was removed.
         let trips = if plan.processes.iter().any(|process| process.hears_of_deaths.is_some()) { 500 } else { 200 };
         // A thread that stands still for longer than the session timeout may cost its process all places in the queues.
-        let starts_anew = if plan.stall > plan.timeout { plan.stall * 20 } else { Duration::ZERO };
+        let starts_anew = if plan.stall > plan.timeout / 2 { plan.stall * 20 } else { Duration::ZERO };
         facts.grace = plan.timeout * 12 + slowest * trips + starts_anew + Duration::from_secs(90);
         facts.stall = plan.stall;
         facts.slowest = slowest;
