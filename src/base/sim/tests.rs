@@ -189,14 +189,16 @@ fn no_thread_stays_when_a_run_ends_whatever_it_waits_for() {
     for seed in 0..300 {
         let ended = run(seed, |_| {
             let lock = Arc::new(Mutex::new(()));
-            let (_silent, receiver) = channel::bounded::<u8>(1);
-            let (sender, _full) = channel::bounded::<u8>(1);
+            let (silent, receiver) = channel::bounded::<u8>(1);
+            let (sender, full) = channel::bounded::<u8>(1);
             let _held = lock.lock();
             for (name, number) in
                 [("stays 0", 0), ("stays 1", 1), ("stays 2", 2), ("stays 3", 3), ("stays 4", 4), ("stays 5", 5)]
             {
                 let (lock, sender, receiver) = (lock.clone(), sender.clone(), receiver.clone());
+                let other_ends = (silent.clone(), full.clone());
                 start(name, move || {
+                    let _open = &other_ends;
                     // A drop that needs a lock while the thread unwinds.
                     let _last = OnDrop(lock.clone());
                     match number {

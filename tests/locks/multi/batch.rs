@@ -85,9 +85,9 @@ impl Scene {
 
 /// The requests for so many lists.
 fn lists(count: usize) -> Vec<i32> {
-    // One answer is no larger than the largest reply while each of so many directories has a sixteenth of that.
+    // One answer is no larger than the largest reply while each of so many directories has a sixty-fourth of that.
     let parts = |count: usize| if count == 1 { op::GET_CHILDREN } else { op::MULTI_READ };
-    let together = (0..count.div_ceil(16)).map(|part| parts((count - 16 * part).min(16)));
+    let together = (0..count.div_ceil(64)).map(|part| parts((count - 64 * part).min(64)));
     if support::dialects::is_zookeeper() { together.collect() } else { vec![op::GET_CHILDREN; count] }
 }
 
@@ -109,7 +109,7 @@ fn multi_at(client: &CuratorFramework, paths: &[String]) -> InterProcessMultiLoc
 
 #[test]
 fn locks_that_nobody_else_wants_are_one_transaction_and_their_lists_and_one_transaction() {
-    for count in [2, 10, 50] {
+    for count in [2, 10, 50, 65] {
         let paths = paths(count);
         let scene = Scene::with(&paths);
         let lock = multi_at(&scene.client, &paths);
