@@ -94,8 +94,8 @@ fn leftovers(client: &CuratorFramework, path: &str) -> Vec<String> {
 struct Cancelled {
     /// From the cancel to the return.
     took: Range<Instant>,
-    /// How long the calling thread was kept waiting for a processor in that time. A wait that the cancel came into counts
-    /// as a whole.
+    /// How long the calling thread and the one that cancels were kept waiting for a processor in that time. A wait that the cancel
+    /// came into counts as a whole.
     kept_waiting: Duration,
 }
 
@@ -111,13 +111,16 @@ fn cancel_one(attempt: &Attempt, delay: Duration) -> Option<Cancelled> {
         });
         thread::sleep(delay);
         let before = waits.get().and_then(ProcessorWaits::total).unwrap_or_default();
-        let begin = Instant::now();
+        let canceller = ProcessorWaits::of_this_thread();
+        let own = || canceller.total().unwrap_or_default();
+        let (own_before, begin) = (own(), Instant::now());
         token.cancel();
+        let own = own().saturating_sub(own_before);
         let (result, returned, waited) = acquiring.join().unwrap();
         match result {
             Ok(true) => None,
             Err(Error::Cancelled { .. }) => {
-                Some(Cancelled { took: begin..returned.max(begin), kept_waiting: waited.saturating_sub(before) })
+                Some(Cancelled { took: begin..returned.max(begin), kept_waiting: own + waited.saturating_sub(before) })
             }
             other => panic!("{other:?}"),
         }
