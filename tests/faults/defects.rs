@@ -211,7 +211,7 @@ fn defect_k_a_search_after_a_reconnect_begins_with_a_sync() {
 /// list does not show it. Without the sync there would be a second create.
 #[test]
 fn defect_k_a_search_on_a_lagging_follower_finds_what_was_created() {
-    let cluster = TestingCluster::builder(4).tick_time(500 * MS).sync_limit(30).severable(true).start().unwrap();
+    let cluster = TestingCluster::builder(4).tick_time(500 * MS).sync_limit(120).severable(true).start().unwrap();
     let leader = cluster.wait_for_leader(LONG).unwrap();
     let [follower, one, two] = [1, 2, 3].map(|step| (leader + step) % 4);
     let (at_leader, at_follower) = (&cluster.servers()[leader], &cluster.servers()[follower]);
