@@ -9,7 +9,7 @@ use std::{
 
 use curator_locks::{
     ConnectionState, ConnectionStateErrorPolicy, CuratorFramework, Error, InterProcessMutex, InterProcessReadWriteLock,
-    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, LeaderLatch, Result, RetryNTimes,
+    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, LeaderLatch, Lease, LockGuard, Result, RetryNTimes,
     testing::{TestingCluster, TestingServer},
 };
 
@@ -97,9 +97,9 @@ fn load(client: &CuratorFramework, machine: &Machine, ends: &AtomicBool, turns: 
     let semaphore = InterProcessSemaphoreV2::new(client, "/load/semaphore", 2).unwrap();
     let read_write = InterProcessReadWriteLock::new(client, "/load/read-write").unwrap();
     while !ends.load(Ordering::SeqCst) {
-        turn(machine, || mutex.lock(), |held| held.release());
-        turn(machine, || semaphore.acquire(), |lease| lease.close());
-        turn(machine, || read_write.write_lock().lock(), |held| held.release());
+        turn(machine, || mutex.lock(), LockGuard::release);
+        turn(machine, || semaphore.acquire(), Lease::close);
+        turn(machine, || read_write.write_lock().lock(), LockGuard::release);
         turns.fetch_add(1, Ordering::SeqCst);
         thread::sleep(REST);
     }
