@@ -292,9 +292,8 @@ fn try_one(kind: &'static str, server: &TestingServer, rival: &CuratorFramework,
             return Some(holder);
         }
         // A machine that keeps it from running for as long as its session lasts has its fence end it. Without one its acquire fails.
-        if margin.is_some() {
-            await_signal(&mut holder, nix::libc::SIGKILL);
-        }
+        let status = await_end(&mut holder).unwrap();
+        assert_eq!(status.signal(), margin.map(|_| nix::libc::SIGKILL), "{status}");
         None
     };
     let mut holder = (0..10).find_map(under_way).unwrap();
