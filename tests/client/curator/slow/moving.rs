@@ -78,14 +78,18 @@ fn released(result: Result<()>) {
     assert!(matches!(result, Ok(()) | Err(Error::ConnectionLoss { .. })), "{result:?}");
 }
 
-/// Takes a lock and gives it back. Where the machine keeps all from running, the servers may answer too late for one.
-fn turn<T>(machine: &Machine, acquire: impl FnOnce() -> Result<T>, release: impl FnOnce(T) -> Result<()>) {
+/// Takes a lock and gives it back. `false`: the machine keeps all from running, and the servers answered too late for one.
+fn turn<T>(machine: &Machine, acquire: impl FnOnce() -> Result<T>, release: impl FnOnce(T) -> Result<()>) -> bool {
     let begin = Instant::now();
     match acquire() {
-        Ok(held) => released(release(held)),
+        Ok(held) => {
+            released(release(held));
+            true
+        }
         Err(Error::Uncertain { .. }) => {
             let late = machine.lateness(&(begin..Instant::now()));
             assert!(late >= SESSION / 10, "uncertain, and the machine was late by {late:?}");
+            false
         }
         Err(error) => panic!("{error}"),
     }
@@ -97,10 +101,12 @@ fn load(client: &CuratorFramework, machine: &Machine, ends: &AtomicBool, turns: 
     let semaphore = InterProcessSemaphoreV2::new(client, "/load/semaphore", 2).unwrap();
     let read_write = InterProcessReadWriteLock::new(client, "/load/read-write").unwrap();
     while !ends.load(Ordering::SeqCst) {
-        turn(machine, || mutex.lock(), LockGuard::release);
-        turn(machine, || semaphore.acquire(), Lease::close);
-        turn(machine, || read_write.write_lock().lock(), LockGuard::release);
-        turns.fetch_add(1, Ordering::SeqCst);
+        let had = [
+            turn(machine, || mutex.lock(), LockGuard::release),
+            turn(machine, || semaphore.acquire(), Lease::close),
+            turn(machine, || read_write.write_lock().lock(), LockGuard::release),
+        ];
+        turns.fetch_add(had.iter().all(|had| *had).into(), Ordering::SeqCst);
         thread::sleep(REST);
     }
 }
