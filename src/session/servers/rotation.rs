@@ -44,7 +44,7 @@ pub(crate) struct Rotation {
     /// A round is under way: when its servers are used up, the round has failed.
     in_round: bool,
     failed_rounds: u32,
-    /// Those of them in which a server took too long.
+    /// Those of them since a lone server has refused at once.
     slow_rounds: u32,
     is_slow_round: bool,
     longest: Duration,
@@ -167,7 +167,7 @@ impl Rotation {
         if let Some((handshakes, first)) = self.handshakes.filter(|_| self.comes_back).zip(addresses.first()) {
             handshakes.give_back(*first);
         }
-        self.is_slow_round |= error.kind() == io::ErrorKind::TimedOut || self.attempts > 1;
+        self.is_slow_round |= error.kind() == io::ErrorKind::TimedOut;
         self.errors.refused(host, addresses, error)
     }
 
@@ -177,7 +177,7 @@ impl Rotation {
         self.next_host = (self.next_host + 1) % self.hosts.len().max(1);
         self.round = paired(found, !self.failed_rounds.is_multiple_of(2));
         self.attempts = self.round.len();
-        (self.is_first, self.is_slow_round) = (true, false);
+        (self.is_first, self.is_slow_round) = (true, self.attempts != 1);
         self.round.reverse();
     }
 
