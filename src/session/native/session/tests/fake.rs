@@ -3,6 +3,7 @@
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
+    sync::atomic::AtomicU16,
 };
 
 use super::*;
@@ -22,8 +23,13 @@ pub(super) struct Hello {
 }
 
 impl Fake {
+    /// At an address of its own: a client whose server is gone goes on to look for it, and would take for it who listens at
+    /// the same port now.
     pub(super) fn new() -> Fake {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        static FAKES: AtomicU16 = AtomicU16::new(1);
+        let [.., process] = std::process::id().to_be_bytes();
+        let [high, low] = FAKES.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        let listener = TcpListener::bind(SocketAddr::from(([127, process, high, low], 0))).unwrap();
         listener.set_nonblocking(true).unwrap();
         Fake { listener }
     }

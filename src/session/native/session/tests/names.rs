@@ -74,7 +74,7 @@ fn a_connection_is_found_in_a_list_by_the_name_or_the_address_of_its_server() {
     let fake = Fake::new();
     let table = Arc::<Table>::default();
     table.answers.lock().push(fake.address());
-    let (name, port) = ("zk".to_owned(), fake.address().port());
+    let (name, ip, port) = ("zk".to_owned(), fake.address().ip().to_string(), fake.address().port());
     let client = open(&table, "zk:2181");
     let _peer = client.welcome(&fake);
     let (tell, told) = unbounded();
@@ -83,9 +83,9 @@ fn a_connection_is_found_in_a_list_by_the_name_or_the_address_of_its_server() {
         client.session.locate(lists, Box::new(move |at| tell.send(at).unwrap_or_default()));
         told.recv_timeout(LONG).unwrap()
     };
-    let other = || vec![("127.0.0.1".to_owned(), port ^ 1)];
+    let other = || vec![(ip.clone(), port ^ 1)];
     assert_eq!(locate([other(), vec![(name, port)]]), Some(1));
-    assert_eq!(locate([vec![("127.0.0.1".to_owned(), port)], other()]), Some(0));
+    assert_eq!(locate([vec![(ip.clone(), port)], other()]), Some(0));
     assert_eq!(locate([vec![("another-name".to_owned(), 1)], other()]), Some(0), "it has that address");
     assert_eq!(locate([other(), Vec::new()]), None);
 }
@@ -108,10 +108,13 @@ fn a_service_of_srv_records_is_followed_to_other_servers() {
 
     let (old, new) = (Fake::new(), Fake::new());
     let name_server = NameServer::start();
-    name_server.set(&[("127.0.0.1", old.address().port())]);
+    let set = |name_server: &NameServer, fake: &Fake| {
+        name_server.set(&[(&fake.address().ip().to_string(), fake.address().port())]);
+    };
+    set(&name_server, &old);
     let table = Arc::new(Table { name_server: Some(name_server), ..Table::default() });
     let client = open(&table, "dnssrv:_zk._tcp.example");
     let peer = client.welcome(&old);
-    table.name_server.as_ref().unwrap().set(&[("127.0.0.1", new.address().port())]);
+    set(table.name_server.as_ref().unwrap(), &new);
     let _peer = goes_on_at(&client, (old, peer), &new);
 }
