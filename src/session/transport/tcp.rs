@@ -76,13 +76,13 @@ fn connect_first(addresses: &[SocketAddr], limit: Duration) -> io::Result<TcpStr
 
 fn connect(address: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
     #[expect(clippy::disallowed_methods, reason = "a transport")]
-    not_to_itself(TcpStream::connect_timeout(&address, limit)?)
+    not_to_itself(TcpStream::connect_timeout(&address, limit)?, address)
 }
 
 /// Where nobody listens at a port of this machine that the system also gives to connections, one to it may get that port, and
 /// is connected to itself. The client would take its own handshake for an answer: that of a server which knows no session.
-fn not_to_itself(stream: TcpStream) -> io::Result<TcpStream> {
-    if stream.local_addr()? == stream.peer_addr()? { Err(io::ErrorKind::ConnectionRefused.into()) } else { Ok(stream) }
+fn not_to_itself(stream: TcpStream, address: SocketAddr) -> io::Result<TcpStream> {
+    if stream.local_addr()? == address { Err(io::ErrorKind::ConnectionRefused.into()) } else { Ok(stream) }
 }
 
 impl Stream for TcpStream {
@@ -195,8 +195,10 @@ mod tests {
     fn a_connection_to_itself_counts_as_refused() {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
-        socket.connect(&socket.local_addr().unwrap()).unwrap();
-        assert_eq!(not_to_itself(socket.into()).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        let address = socket.local_addr().unwrap();
+        socket.connect(&address).unwrap();
+        let error = not_to_itself(socket.into(), address.as_socket().unwrap()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     }
 
     #[test]
