@@ -1,16 +1,13 @@
 //! The processes of the command.
 
-use std::{
-    fs, iter,
-    sync::{Arc, OnceLock},
-    thread,
-};
+use std::{fs, iter, sync::Arc, thread};
 
 use nix::{
     errno::Errno,
     sys::signal::{Signal, kill, killpg},
     unistd::{Pid, getpid, getsid},
 };
+use parking_lot::Mutex;
 
 use super::{
     mark,
@@ -50,8 +47,8 @@ pub(super) struct Family {
     /// When this process was started: what a command or a script starts under the lock is not older. A subshell that has taken the
     /// lock for its script is.
     since: u64,
-    /// Its processes without the head, if they are sought ahead of time, once that is done.
-    found: Option<Arc<OnceLock<Vec<ProcessId>>>>,
+    /// Its processes without the head, if they are sought ahead of time, as far as they are found.
+    found: Option<Arc<Mutex<Vec<ProcessId>>>>,
 }
 
 /// A process: no other one has the same number and was started then.
@@ -100,10 +97,10 @@ impl Family {
         if self.found.is_some() {
             return;
         }
-        let (family, found) = (self.clone(), Arc::new(OnceLock::new()));
+        let (family, found) = (self.clone(), Arc::<Mutex<Vec<_>>>::default());
         self.found = Some(found.clone());
-        // Nobody else sets it. Without the thread nothing is found ahead of time.
-        let seek = move || _ = found.set(family.search());
+        let seek = move || family.seek(|one| found.lock().push(one));
+        // Without the thread nothing is found ahead of time.
         let _ = thread::Builder::new().name("search".into()).spawn(seek);
     }
 
@@ -124,7 +121,7 @@ impl Family {
             None if is_orderly => self.search(),
             // The processes below a script are known only as long as it lives.
             found => {
-                let found = found.as_ref().and_then(|found| found.get()).cloned().unwrap_or_default();
+                let found = found.as_ref().map(|found| found.lock().clone()).unwrap_or_default();
                 let of_family = found.into_iter().filter(|one| self.has(one));
                 of_family.chain(self.below().iter().map(ProcessId::of)).collect()
             }
@@ -138,7 +135,12 @@ impl Family {
         }
         known.iter().for_each(|one| self.signal_one(one, signal));
         if !is_orderly {
-            self.search().iter().filter(|one| !known.contains(one)).for_each(|one| self.signal_one(one, signal));
+            // Each as soon as it is found: whoever else is sought may take long.
+            self.seek(|one| {
+                if !known.contains(&one) {
+                    self.signal_one(&one, signal);
+                }
+            });
         }
     }
 
@@ -195,13 +197,30 @@ impl Family {
 
     /// The processes that have not ended, without a script itself. None without `/proc`.
     fn search(&self) -> Vec<ProcessId> {
+        let mut found = Vec::new();
+        self.seek(|one| found.push(one));
+        found
+    }
+
+    /// Hands out each of them once it is found, those last whose environment alone shows it: to read that may take long.
+    fn seek(&self, mut each: impl FnMut(ProcessId)) {
         let all = self.candidates(pids());
-        let of_script = self.of_script(&all);
-        let has = |(pid, stat): &&(i32, Stat)| {
-            let is_marked = || mark::is_below(*pid, &self.mark).unwrap_or_default();
-            self.is_in_group(stat) || of_script.contains(pid) || is_marked()
-        };
-        all.iter().filter(has).map(ProcessId::of).collect()
+        // Looked for later, so that it has all of those that are still below.
+        let below: Vec<_> = self.below().iter().map(|(pid, _)| *pid).collect();
+        let mut others = Vec::new();
+        for one in all {
+            let (pid, stat) = &one;
+            if self.is_in_group(stat) || below.contains(pid) || self.is_heir(*pid) {
+                each(ProcessId::of(&one));
+            } else {
+                others.push(one);
+            }
+        }
+        for one in others {
+            if mark::is_below(one.0, &self.mark).unwrap_or_default() {
+                each(ProcessId::of(&one));
+            }
+        }
     }
 
     /// Those of these that may be its.
@@ -226,16 +245,15 @@ impl Family {
         self.group().is_some_and(|group| group.as_raw() == stat.group)
     }
 
+    /// Whether it has inherited what a script has.
     #[cfg(target_os = "linux")]
-    fn of_script(&self, all: &[(i32, Stat)]) -> Vec<i32> {
-        let Head::Script(script) = &*self.head else { return Vec::new() };
-        let heirs = all.iter().map(|(pid, _)| *pid).filter(|pid| script.is_open_in(*pid));
-        heirs.chain(self.below().into_iter().map(|(pid, _)| pid)).collect()
+    fn is_heir(&self, pid: i32) -> bool {
+        matches!(&*self.head, Head::Script(script) if script.is_open_in(pid))
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn of_script(&self, _: &[(i32, Stat)]) -> Vec<i32> {
-        Vec::new()
+    fn is_heir(&self, _: i32) -> bool {
+        false
     }
 
     /// The processes that a script has started since, and those that these have started, as far as they live: a few looks find them.
