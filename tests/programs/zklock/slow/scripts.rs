@@ -1,7 +1,7 @@
 //! A script that `zklock lock` gave a lock, and all that it has started, is gone before anybody else can have that lock.
 
 use std::{
-    fs, iter,
+    iter,
     time::{Duration, Instant},
 };
 
@@ -16,7 +16,7 @@ use nix::{
 
 use super::enemies::watchdog_below;
 use crate::{
-    Running, assert_gone, is_gone,
+    Running, assert_gone, duration_of_looks, is_gone,
     lock::{LOCK, keeper, script, script_at},
     path, support,
     support::{eventually, machine::Machine},
@@ -38,18 +38,6 @@ fn begin(run: &mut Running) -> (Pid, Vec<String>) {
     let lines: Vec<String> = (0..6).map(|_| run.line()).collect();
     let (places, pids): (Vec<_>, Vec<_>) = lines.into_iter().partition(|line| line.contains('.'));
     (keeper(&places[0]), pids)
-}
-
-/// How long a look at every process takes on this machine. Who ends what a script has started looks several times.
-fn duration_of_a_search() -> Duration {
-    let begin = Instant::now();
-    for process in fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path()) {
-        // It may end meanwhile.
-        let _ = fs::read(process.join("stat")).and_then(|_| fs::read(process.join("environ")));
-        let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
-        files.for_each(|file| drop(fs::read_link(file.path())));
-    }
-    begin.elapsed()
 }
 
 /// The servers vanish for a script, after this.
@@ -148,7 +136,7 @@ fn without_its_keeper_or_its_watchdog_a_script_does_not_go_on() {
         let (machine, path) = (Machine::watch(), path());
         let mut run = Running::start(script(&format!("{LOCK}{STUBBORN}"), &path));
         let (keeper, pids) = begin(&mut run);
-        let looks = (4 * duration_of_a_search()).min(Duration::from_secs(2));
+        let looks = duration_of_looks();
         let begin = Instant::now();
         kill(of(keeper), Signal::SIGKILL).unwrap();
         for pid in &pids {
