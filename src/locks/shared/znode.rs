@@ -71,7 +71,10 @@ struct ValueState {
     /// The session in which the known value was read: writes before that one are old news, and so are replies of an earlier
     /// session. No order of zxids tells that: other servers may begin them anew.
     session_id: i64,
-    watch: Option<Watch>,
+    /// How many reads have been begun, each of which asks for a watch.
+    reads: u64,
+    /// That of the latest of these reads, and which one that was.
+    watch: (u64, Option<Watch>),
     /// The occasion of the request that is about to be repeated, because the server has put it off.
     put_off: Option<Occasion>,
     /// Reads the value again; no listener delays that, as a limit of leases may have shrunk.
@@ -101,7 +104,8 @@ impl ValueZnode {
             life: CuratorFrameworkState::Latent,
             known: VersionedValue::unread(seed),
             session_id: 0,
-            watch: None,
+            reads: 0,
+            watch: (0, None),
             put_off: None,
             on_connection: None,
             listeners: Vec::new(),
@@ -273,6 +277,7 @@ impl ValueZnode {
         let call = self.client.call("get_data", &self.path, WaitBound::default());
         call.retry(|session| {
             let (exists, get) = self.requests();
+            let number = self.next_read();
             let mut sent = submit(session, vec![(exists, Some(self.watcher())), (get, None)]).into_iter();
             let (Some((looked, watch)), Some((read, _))) = (sent.next(), sent.next()) else {
                 return Err(call.connection_loss());
@@ -280,7 +285,7 @@ impl ValueZnode {
             call.reply(looked)?;
             match call.reply(read)? {
                 Response::Data { data, stat } => {
-                    self.watched_by(watch);
+                    self.watched_by(number, watch);
                     self.take(session, &data, &stat, occasion)
                 }
                 other => Err(call.unexpected(&other)),
@@ -305,11 +310,12 @@ impl ValueZnode {
             })
         };
         let (exists, get) = self.requests();
+        let number = self.next_read();
         let tickets = session.submit(vec![
             Submission { request: exists, watcher: Some(self.watcher()), on_reply: on_reply() },
             Submission { request: get, watcher: None, on_reply: on_reply() },
         ]);
-        self.watched_by(Some(Watch::new(session, tickets.first().copied().unwrap_or(Ticket(0)))));
+        self.watched_by(number, Some(Watch::new(session, tickets.first().copied().unwrap_or(Ticket(0)))));
     }
 
     fn answered(self: &Arc<Self>, session: &Arc<dyn Session>, reply: Reply, occasion: Occasion) {
@@ -361,10 +367,18 @@ impl ValueZnode {
         })
     }
 
-    fn watched_by(&self, watch: Option<Watch>) {
+    fn next_read(&self) -> u64 {
+        let reads = &mut self.state.lock().reads;
+        *reads += 1;
+        *reads
+    }
+
+    /// Keeps the watch, unless a later read has left its own meanwhile: an event may have used this one up before that. The later
+    /// one stands, or has brought another read.
+    fn watched_by(&self, number: u64, watch: Option<Watch>) {
         let mut state = self.state.lock();
-        let old = if state.life == CuratorFrameworkState::Started {
-            std::mem::replace(&mut state.watch, watch)
+        let old = if state.life == CuratorFrameworkState::Started && state.watch.0 < number {
+            std::mem::replace(&mut state.watch, (number, watch)).1
         } else {
             watch
         };
@@ -428,7 +442,7 @@ impl ValueZnode {
         if state.life != CuratorFrameworkState::Stopped {
             state.life = life;
         }
-        let (watch, on_connection) = (state.watch.take(), state.on_connection.take());
+        let (watch, on_connection) = (state.watch.1.take(), state.on_connection.take());
         drop_unlocked(state, watch);
         drop_unlocked((), on_connection);
     }

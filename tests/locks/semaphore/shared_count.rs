@@ -204,6 +204,28 @@ fn what_the_start_reads_is_told_to_nobody() {
     assert_eq!(*told.lock().unwrap(), [6]);
 }
 
+/// The reads of a start, the events, and the reads that these bring, in whatever order.
+#[test]
+fn what_changes_while_it_starts_is_known_in_the_end() {
+    const COUNTS: i32 = 200;
+    let (client, other) = (client_in("c_starting"), client_in("c_starting"));
+    let writer = SharedCount::new(&other, "/c", 0).unwrap();
+    writer.start().unwrap();
+    let counts: Vec<_> = (0..COUNTS).map(|_| SharedCount::new(&client, "/c", 0).unwrap()).collect();
+    thread::scope(|scope| {
+        let starts = scope.spawn(|| counts.iter().for_each(|count| count.start().unwrap()));
+        let mut value = 0;
+        while !starts.is_finished() {
+            value += 1;
+            writer.set_count(value).unwrap();
+        }
+    });
+    for value in [-1, -2] {
+        writer.set_count(value).unwrap();
+        eventually("all know it", || counts.iter().all(|count| count.count() == value));
+    }
+}
+
 #[test]
 fn after_each_reconnect_the_value_is_told_again_also_if_it_is_the_same() {
     let proxy = FaultProxy::start(server().connect_string()).unwrap();

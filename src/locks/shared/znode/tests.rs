@@ -98,6 +98,28 @@ fn an_answer_of_a_session_before_says_nothing_new() {
     assert_eq!(accept(StubSession::new(), 30, 4), 4, "there is nothing of the session of now");
 }
 
+/// The start is late to hear of its reply, and the watch that it has asked for was used up by then.
+#[test]
+fn a_watch_is_kept_until_that_of_a_later_read() {
+    let (client, session) = client();
+    let count = SharedCount::new(&client, "/c", 5).unwrap();
+    let stat = Stat { version: 3, ..Stat::default() };
+    thread::scope(|scope| {
+        let starts = scope.spawn(|| count.start());
+        while session.submissions.lock().len() < 2 {
+            thread::yield_now();
+        }
+        count.value.znode.refresh(Occasion::Change);
+        assert_eq!(session.submissions.lock().len(), 4);
+        session.answer(Ok(Response::Stat(stat)));
+        session.answer(Ok(Response::Data { data: vec![0, 0, 0, 5], stat }));
+        starts.join().unwrap().unwrap();
+    });
+    assert_eq!(*session.unwatched.lock(), [Ticket(0)]);
+    count.close();
+    assert_eq!(*session.unwatched.lock(), [Ticket(0), Ticket(2)]);
+}
+
 #[test]
 fn a_count_that_is_closed_while_it_starts_stays_closed() {
     let stat = Stat { version: 0, ..Stat::default() };
