@@ -34,16 +34,7 @@ const NEAR: Duration = Duration::from_millis(100);
 /// How often in a session timeout the thread looks for new proofs.
 const LOOKS: u32 = 20;
 
-static FENCES: Mutex<Fences> = Mutex::new(Fences {
-    armed: BTreeMap::new(),
-    last: 0,
-    set: [None; 2],
-    thread: None,
-    is_started: false,
-    sleeps: Duration::MAX,
-    has_changed: false,
-    waiting: Vec::new(),
-});
+static FENCES: Mutex<Fences> = Mutex::new(Fences::new());
 
 /// A fence, by the address of its hold and a number.
 pub(crate) type FenceId = (usize, u64);
@@ -54,7 +45,8 @@ struct Fences {
     /// For when the timer is set that kills, and that which aborts.
     set: [Option<Instant>; 2],
     thread: Option<Thread>,
-    is_started: bool,
+    /// The process in which the thread was started, or 0.
+    started_in: u32,
     /// How long the thread sleeps at most.
     sleeps: Duration,
     /// Fences have come or gone since the thread's last look.
@@ -63,7 +55,7 @@ struct Fences {
     waiting: Vec<Sender<io::Result<()>>>,
 }
 
-/// For how long a hold is proved, and the session timeout. `None`: the hold is gone, or its client closed.
+/// For how long a hold is proved, and the session timeout. `None`: its client closed.
 pub(super) type Prove = Arc<dyn Fn() -> Option<(Option<Instant>, Duration)> + Send + Sync>;
 
 struct Armed {
@@ -156,13 +148,17 @@ fn moment(valid_until: Instant, margin: Duration) -> Instant {
     valid_until.checked_sub(margin).unwrap_or(valid_until)
 }
 
-/// Starts the thread that has the timers, once.
+/// Starts the thread that has the timers, once in a process: a fork takes along neither.
 pub(super) fn begin() -> io::Result<()> {
     // Under the lock: nobody waits for a thread that could not be started.
     let mut fences = FENCES.lock();
-    if !fences.is_started {
+    let process = std::process::id();
+    if fences.started_in != process {
+        let last = fences.last;
+        // The sessions of those are the parent's, and not to be closed here.
+        mem::forget(mem::replace(&mut *fences, Fences { last, ..Fences::new() }));
         start("curator-fence", keep_looking)?;
-        fences.is_started = true;
+        fences.started_in = process;
     }
     Ok(())
 }
@@ -213,6 +209,19 @@ fn look(timers: &mut [Option<DeathTimer>; 2]) -> Option<Duration> {
 }
 
 impl Fences {
+    const fn new() -> Fences {
+        Fences {
+            armed: BTreeMap::new(),
+            last: 0,
+            set: [None; 2],
+            thread: None,
+            started_in: 0,
+            sleeps: Duration::MAX,
+            has_changed: false,
+            waiting: Vec::new(),
+        }
+    }
+
     fn set_timers(&mut self, timers: &mut [Option<DeathTimer>; 2]) -> io::Result<()> {
         let mut result = Ok(());
         for ((timer, set), aborts) in timers.iter_mut().zip(&mut self.set).zip([false, true]) {

@@ -208,17 +208,26 @@ impl HeldNode {
             return Ok(None);
         }
         inner.is_fenced = true;
-        let hold = Arc::downgrade(self);
-        // A closed client is the holder's own doing.
-        let lasts = |hold: &Arc<HeldNode>| hold.lost() != Some(LostReason::ClientClosed);
-        let hold = move || hold.upgrade().filter(lasts);
-        let prove = Arc::new(move || hold().map(|hold| (hold.proved_until(), hold.session().timeout())));
+        // The lock's object may go before its hold does, or forget one that is lost: the holder works on all the same.
+        let hold = self.clone();
+        let prove = move || {
+            // A closed client is the holder's own doing.
+            let lasts = hold.lost() != Some(LostReason::ClientClosed);
+            lasts.then(|| (hold.proved_until(), hold.session().timeout()))
+        };
         let client = self.counters().map_or(0, |counters| ptr::from_ref(counters).addr());
         let address = Arc::as_ptr(self).addr();
-        let (id, is_set) = fence::arm((client, address), prove, margin, until, self.session().timeout());
+        let (id, is_set) = fence::arm((client, address), Arc::new(prove), margin, until, self.session().timeout());
         drop(inner);
         fence::wait(is_set, until).inspect_err(|_| fence::disarm(&[id]))?;
         Ok(Some(id))
+    }
+
+    /// Takes its fences away.
+    pub(crate) fn disarm(&self) {
+        if mem::take(&mut self.inner.lock().is_fenced) {
+            fence::disarm_all(ptr::from_ref(self).addr());
+        }
     }
 
     /// Whether a fence that lasts as long as the hold has at least this margin.
