@@ -78,12 +78,16 @@ pub trait InterProcessLock: Send + Sync {
     ///
     /// # Errors
     /// As [`InterProcessLock::acquire_timeout`], and [`Error::Cancelled`]. A lock that does not implement this method
-    /// knows no cancel tokens: [`Error::InvalidArgument`] for one.
+    /// knows no cancel tokens and no [self-fence](AcquireOptions::self_fence): [`Error::InvalidArgument`] for one.
     #[must_use = "`false` means that the time was up and the lock is not held"]
     fn acquire_with(&self, options: &AcquireOptions) -> Result<bool> {
         if options.cancel.is_some() {
             let rule = "none: this lock cannot be cancelled".into();
             return Err(Error::InvalidArgument { name: "cancel_token", value: "a token".into(), rule });
+        }
+        if let Some(margin) = options.self_fence {
+            let rule = "none: this lock cannot be fenced".into();
+            return Err(Error::InvalidArgument { name: "self_fence", value: format!("{margin:?}"), rule });
         }
         options.time_left().map_or_else(|| self.acquire().map(|()| true), |timeout| self.acquire_timeout(timeout))
     }

@@ -22,7 +22,8 @@ use crate::{
 /// these moments; it goes on while the system sleeps.
 ///
 /// **A release disarms it, and nothing else does but dropping the `SelfFence`**, and the client's
-/// [`close`](crate::CuratorFramework::close). A hold that is lost keeps the moment of its last proof, so that its holder has to hear
+/// [`close`](crate::CuratorFramework::close); for a leader's term that is the `close` of its latch, also after its loss. It lasts as
+/// long as the hold, also where the lock object is gone before. A hold that is lost keeps the moment of its last proof, so that its holder has to hear
 /// of the loss and to release it, or drop its guard, by then; a hold that [ends after some time](crate::AcquireOptions::hold_at_most) has to be
 /// released a margin before. So a process that would rather live watches a [`Deadline`](crate::Deadline)
 /// with a larger margin, stops its work and releases; or keeps fewer locks in a process.
@@ -132,7 +133,8 @@ pub(in crate::locks) fn fenced<H>(
     holds_of: impl FnOnce(&H) -> Vec<Hold>,
     give_back: impl FnOnce(H),
 ) -> Result<Option<H>> {
-    let Some(margin) = options.self_fence else { return enter(options) };
+    // A multi lock fences what it has got of its members.
+    let Some(margin) = options.self_fence.filter(|_| !options.is_member) else { return enter(options) };
     let (sender, put_off) = unbounded();
     let Some(held) = enter(&AcquireOptions { put_off: Some(sender), ..options.clone() })? else { return Ok(None) };
     // Those that are entered again have theirs.

@@ -2,7 +2,7 @@
 
 use std::{
     any::Any,
-    fmt,
+    fmt, iter,
     marker::PhantomData,
     ops::ControlFlow::{self, Break, Continue},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -219,7 +219,6 @@ impl InterProcessMultiLock {
         let (sender, put_off) = unbounded();
         let each = AcquireOptions {
             interrupt: Some(interrupt.clone()),
-            self_fence: None,
             put_off: Some(sender),
             is_member: true,
             ..options.clone()
@@ -236,7 +235,12 @@ impl InterProcessMultiLock {
                 None => lock.acquire_holds(&each),
             };
             match acquired {
-                Ok(Some(holds)) => taken.add(holds, &on_loss, batch.sent()),
+                Ok(Some(holds)) => {
+                    taken.add(holds, &on_loss, batch.sent());
+                    if let Some(margin) = options.self_fence {
+                        taken.check_reported(margin)?;
+                    }
+                }
                 Ok(None) => {
                     return self.time_is_up(options, lock.waited_for().unwrap_or_else(|| name_of(&**lock, index)));
                 }
@@ -422,10 +426,22 @@ impl Members {
         self.holds.iter().map(|hold| hold.node().clone()).collect()
     }
 
+    /// Whether each lock has reported a hold that can be fenced.
+    fn check_reported(&self, margin: Duration) -> Result<()> {
+        let begins = iter::once(&0).chain(&self.ends);
+        let Some(index) = begins.zip(&self.ends).position(|(begin, end)| begin == end) else { return Ok(()) };
+        let rule = format!("locks that report their holds: {} does not", self.name(index));
+        Err(Error::InvalidArgument { name: "self_fence", value: format!("{margin:?}"), rule })
+    }
+
     /// The name of the lock that is certain for the shortest time.
     fn least_certain(&self) -> String {
         let place = self.holds.iter().enumerate().min_by_key(|(_, hold)| hold.node().valid_until());
         let index = place.map_or(0, |(place, _)| self.ends.partition_point(|end| *end <= place));
+        self.name(index)
+    }
+
+    fn name(&self, index: usize) -> String {
         self.multi.locks.get(index).map_or_else(String::new, |lock| name_of(&**lock, index))
     }
 
@@ -523,8 +539,9 @@ impl MultiLockGuard {
     /// Ends this process before one of the locks may be another's; see [`Hold::self_fence`].
     ///
     /// # Errors
-    /// As [`Hold::self_fence`]; then no lock is fenced.
+    /// As [`Hold::self_fence`]; then no lock is fenced. [`Error::InvalidArgument`] where a foreign lock reports no hold.
     pub fn self_fence(&self, margin: Duration) -> Result<SelfFence> {
+        self.members.check_reported(margin)?;
         SelfFence::new(self.holds(), margin)
     }
 

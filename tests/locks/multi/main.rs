@@ -530,3 +530,59 @@ fn foreign_locks_that_report_nothing_are_asked_for_no_validity() {
         multi(vec![Stub::new("a", &log)]).acquire_with(&AcquireOptions::new().min_validity(Duration::MAX)).unwrap()
     );
 }
+
+#[test]
+fn a_multi_lock_is_fenced_as_a_whole_or_not_at_all() {
+    /// Passes all on, and reports no holds.
+    struct Silent(InterProcessMutex);
+
+    impl InterProcessLock for Silent {
+        fn acquire(&self) -> Result<()> {
+            self.0.acquire()
+        }
+
+        fn acquire_timeout(&self, timeout: Duration) -> Result<bool> {
+            self.0.acquire_timeout(timeout)
+        }
+
+        fn acquire_with(&self, options: &AcquireOptions) -> Result<bool> {
+            self.0.acquire_with(options)
+        }
+
+        fn release(&self) -> Result<()> {
+            self.0.release()
+        }
+
+        fn is_acquired_in_this_process(&self) -> bool {
+            self.0.is_acquired_in_this_process()
+        }
+
+        fn path(&self) -> Option<&str> {
+            Some("/silent")
+        }
+    }
+
+    fn check<T>(refused: Result<T>, named: &str) {
+        match refused.err() {
+            Some(Error::InvalidArgument { name: "self_fence", rule, .. }) => assert!(rule.contains(named), "{rule}"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    const MARGIN: Duration = Duration::from_millis(100);
+    let client = client_in("multi-fence");
+    let mutex = |path: &str| InterProcessMutex::new(&client, path).unwrap();
+    let (reports, silent) = (mutex("/reports"), mutex("/silent"));
+    let pair = |lock: Arc<dyn InterProcessLock>| {
+        InterProcessMultiLock::from_locks([Arc::new(reports.clone()) as Arc<dyn InterProcessLock>, lock]).unwrap()
+    };
+    let fenced = AcquireOptions::new().self_fence(MARGIN);
+    let with_silent = pair(Arc::new(Silent(silent.clone())));
+    check(with_silent.acquire_with(&fenced), "/silent");
+    check(pair(Arc::new(with_silent.clone())).lock_with(&fenced), "/silent");
+    check(pair(Arc::new(Stub::new("a", &Log::default()))).acquire_with(&fenced), "this lock");
+    assert!(!reports.is_acquired_in_this_process() && !silent.is_acquired_in_this_process());
+    check(with_silent.lock().unwrap().self_fence(MARGIN), "/silent");
+    // Fenced by the multi lock alone, as it is had: its members' own acquires are not refused the option.
+    pair(Arc::new(silent)).lock_with(&fenced).unwrap().unwrap().release().unwrap();
+}
