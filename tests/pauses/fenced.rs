@@ -170,6 +170,12 @@ pub fn child(arguments: &[String]) {
             storms(&[client.clone(), client_of(address, session * 2)], path, LONG);
             say("holds");
         }
+        "dropped" => {
+            let mutex = InterProcessMutex::new(&client, path).unwrap().with_caching(Caching::new());
+            assert!(mutex.acquire_with(&options).unwrap());
+            drop(mutex);
+            work(&[]);
+        }
         "selector" => leads_as_selector(&client, path, margin),
         kind => hold(kind, &client, path, &options, &work),
     }
@@ -195,6 +201,7 @@ fn waits(client: &CuratorFramework, holds: &[Hold]) {
             "fence" => fence = Some(holds[0].self_fence(MARGIN).unwrap()),
             "abort" => fence = fence.map(|fence| curator_locks::SelfFence::aborting(fence).unwrap()),
             "unfence" => fence = None,
+            "forget" => std::mem::forget(fence.take()),
             "watch" => holds[0].on_deadline(LONG / 10, |event| say(&format!("{event:?}"))),
             "refused" => {
                 let Err(Error::Io { source, .. }) = holds[0].self_fence(MARGIN) else { panic!("it is fenced") };
@@ -541,6 +548,17 @@ mod slow {
         lose(&its_path);
         told(&mut acknowledges, "lost");
         told(&mut acknowledges, "unfence");
+        let [mut ignored, mut closed] = [(), ()].map(|()| {
+            let (mut leads, its_path) = held("leader", &server, LONG, None);
+            told(&mut leads, "fence");
+            told(&mut leads, "forget");
+            lose(&its_path);
+            told(&mut leads, "lost");
+            leads
+        });
+        closed.tell("release");
+        assert_eq!(closed.hear(), "released");
+        await_signal(&mut ignored, nix::libc::SIGKILL);
         let selector = start("selector", &server, "/selector", "", LONG, Some(MARGIN));
         // Its listener may begin first.
         let said = [selector.hear(), selector.hear()];
@@ -549,8 +567,25 @@ mod slow {
         client.delete().for_path(&format!("/selector/{name}")).unwrap();
         assert_eq!(selector.hear(), "holds", "it leads again");
         thread::sleep(LONG * 3 / 2);
-        let mut alive = [acknowledges, selector];
+        let mut alive = [acknowledges, closed, selector];
         assert!(alive.iter_mut().all(|child| child.status().is_none()));
+    }
+
+    #[test]
+    fn a_hold_whose_lock_object_is_gone_stays_fenced() {
+        let server = server();
+        let mut kept: Vec<_> = (0..2).map(|_| held("dropped", &server, SESSION, Some(MARGIN)).0).collect();
+        let mut closed = kept.remove(0);
+        told(&mut closed, "close");
+        // The timer stays for a moment.
+        thread::sleep(MS * 200);
+        kept[0].pause();
+        closed.pause();
+        await_signal(&mut kept[0], nix::libc::SIGKILL);
+        thread::sleep(SESSION);
+        closed.resume();
+        thread::sleep(MS * 100);
+        assert!(closed.status().is_none());
     }
 
     #[test]

@@ -1,7 +1,12 @@
 //! A candidate contends for a lock until it gives up, and tells listeners when it has the lock; and the campaign that its
 //! thread runs, as that of a leader selector does.
 
-use std::{cell::RefCell, mem, sync::Arc, time::Duration};
+use std::{
+    cell::RefCell,
+    mem,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use crate::{
     base::{
@@ -69,6 +74,8 @@ pub(super) struct CandidateState {
     /// The current hold's term. It begins with the grant, and again when a doubt has passed of which the listeners were
     /// told.
     term: Option<Leadership>,
+    /// The holds that it has lost: who closes it knows of that, and their fences go.
+    lost: Vec<Weak<HeldNode>>,
     /// The path of the znode with which it led last.
     pub(super) last_path: Option<String>,
     /// Whether the listeners were told of a term's beginning, and not yet of its end.
@@ -173,7 +180,7 @@ impl Candidate {
     /// gets the hold from the channel.
     fn leave(&self) -> Option<Receiver<Arc<HeldNode>>> {
         let mut state = self.state.lock();
-        let (candidacy, term) = (state.candidacy.take(), state.term.take());
+        let (candidacy, term, lost) = (state.candidacy.take(), state.term.take(), mem::take(&mut state.lost));
         if let Some((left, _)) = &candidacy {
             left.cancel();
         }
@@ -182,6 +189,7 @@ impl Candidate {
         if let Some(term) = term {
             term.end();
         }
+        lost.iter().filter_map(Weak::upgrade).for_each(|held| held.disarm());
         candidacy.map(|(_, returned)| returned)
     }
 
@@ -309,7 +317,14 @@ impl CandidateTask {
         if !self.left.is_cancelled() {
             // The hold was lost.
             forget_once_told(&held, candidate.lock.client());
-            self.write(|state| state.node = None);
+            let noted = self.write(|state| {
+                state.node = None;
+                state.lost.retain(|other| other.strong_count() > 0);
+                state.lost.push(Arc::downgrade(&held));
+            });
+            if noted.is_none() {
+                held.disarm();
+            }
         } else if let Err(refused) = self.returns.send(held) {
             candidate.lock.release_in_background(&refused.into_inner());
         }

@@ -143,7 +143,7 @@ impl Leadership {
     #[must_use]
     pub fn has_leadership(&self) -> bool {
         // A caller that has seen the end must not see the term begin again, whatever the next heartbeat says.
-        if !self.ended.is_cancelled() && clock::now() >= self.hold.node().valid_until() {
+        if !self.ended.is_cancelled() && self.hold.node().valid_until() <= clock::now() {
             self.end();
         }
         !self.ended.is_cancelled()
