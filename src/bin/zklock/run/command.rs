@@ -104,8 +104,8 @@ pub(super) fn supervise(job: &Job<'_>, held: &Held, args: &Run) -> Result<Ended>
 }
 
 /// The state while the command runs.
-struct RunningCommand<'a> {
-    guard: Guard<'a>,
+struct RunningCommand {
+    guard: Guard,
     command: Pid,
     terminal: Terminal,
     /// Whether the command is stopped until it gets the terminal.
@@ -119,7 +119,7 @@ struct RunningCommand<'a> {
     is_interrupted: bool,
 }
 
-impl RunningCommand<'_> {
+impl RunningCommand {
     /// Whether the command has ended, and all that it started.
     fn is_over(&self) -> bool {
         self.status.is_some() && self.guard.family.is_gone()

@@ -1,9 +1,12 @@
 //! A lock, and the processes that have to end before somebody else may have it.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crossbeam_channel::{Receiver, after, never, unbounded};
-use curator_locks::{CuratorFramework, HoldState, SelfFence};
+use curator_locks::{CuratorFramework, Hold, HoldState, SelfFence};
 use nix::sys::signal::Signal;
 
 use super::{
@@ -23,8 +26,8 @@ use crate::{
 const LOOKS: u32 = 40;
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-pub(super) struct Guard<'a> {
-    held: &'a Held,
+pub(super) struct Guard {
+    holds: Arc<[Hold]>,
     watchdog: Watchdog,
     pub(super) family: Family,
     fences: Vec<SelfFence>,
@@ -47,25 +50,26 @@ fn lost() -> Failure {
     Failure { status: LOST, text: "the lock was lost before anything could run under it".to_owned() }
 }
 
-impl<'a> Guard<'a> {
+impl Guard {
     /// Starts the watchdog. The family has no head yet.
     pub(super) fn begin(
         client: &CuratorFramework,
-        held: &'a Held,
+        held: &Held,
         signals: &Signals,
         family: Family,
-    ) -> Result<Guard<'a>> {
+    ) -> Result<Guard> {
+        let holds: Arc<[Hold]> = held.holds().into_iter().cloned().collect();
         let timeout = client.session_timeout();
         let (limits, pause) = (Limits::of(timeout), (timeout / LOOKS).min(LONGEST_PAUSE));
         signals.ignore_stops()?;
         // If the machine has slept while the lock was awaited, only a later heartbeat tells for how long it is held.
-        while valid_until(held).ok_or_else(lost)? <= clock::now() + limits.term {
+        while valid_until(&holds).ok_or_else(lost)? <= clock::now() + limits.term {
             if let Some(signal) = signals.receiver().recv_timeout(timeout / LOOKS).ok().filter(|signal| ends(*signal)) {
                 return Err(Failure::ended_by(signal));
             }
         }
         let (sender, changes) = unbounded();
-        for hold in held.holds() {
+        for hold in &*holds {
             let sender = sender.clone();
             // The command may have ended.
             hold.on_state_change(move |state| {
@@ -78,7 +82,7 @@ impl<'a> Guard<'a> {
             watchdog.parent_is_fenced();
         }
         Ok(Guard {
-            held,
+            holds,
             words: watchdog.words().clone(),
             watchdog,
             family,
@@ -94,23 +98,23 @@ impl<'a> Guard<'a> {
 
     /// Until when the family may be started: it gets KILL then.
     pub(super) fn allow(&mut self) -> Result<Duration> {
-        let until = valid_until(self.held).ok_or_else(lost)?;
+        let until = valid_until(&self.holds).ok_or_else(lost)?;
         self.watchdog.allow_until(until);
         Ok(until.saturating_sub(self.limits.kill))
     }
 
     /// The family runs from here on.
     pub(super) fn watch(&mut self, head: Head) {
-        self.watchdog.watch(&head);
+        let holds = self.holds.clone();
+        self.watchdog.watch(&head, (self.pause, self.limits), move || valid_until(&holds));
         self.family.set_head(head);
     }
 
     /// Whether the lock is held, and for how long.
     pub(super) fn look(&mut self) {
-        let until = valid_until(self.held);
-        match until {
-            Some(until) => self.watchdog.allow_until(until),
-            None => self.watchdog.end_now(),
+        let until = valid_until(&self.holds);
+        if until.is_none() {
+            self.watchdog.end_now();
         }
         let left = until.map(|until| until.saturating_sub(clock::now()));
         if left.is_some_and(|left| left > self.limits.prepare) {
@@ -136,7 +140,7 @@ impl<'a> Guard<'a> {
 
     /// Whether what is done now is done under the lock.
     pub(super) fn is_covered(&self) -> bool {
-        valid_until(self.held).is_some_and(|until| until > clock::now())
+        valid_until(&self.holds).is_some_and(|until| until > clock::now())
     }
 
     /// The watchdog has ended the family, or is gone itself. Returns whether it is time to look.
@@ -184,10 +188,9 @@ impl<'a> Guard<'a> {
 }
 
 /// The end of the lock by the watchdog's clock: it is held as long as each of its parts is. `None`: it is lost.
-fn valid_until(held: &Held) -> Option<Duration> {
+fn valid_until(holds: &[Hold]) -> Option<Duration> {
     // Read first: after a pause or a sleep in between the end comes early, and never late.
     let (now, instant) = (clock::now(), Instant::now());
-    let holds = held.holds();
     let is_lost = holds.iter().any(|hold| hold.is_lost());
     let left = holds.iter().map(|hold| hold.valid_until().saturating_duration_since(instant)).min();
     left.filter(|_| !is_lost).map(|left| now + left)

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -36,6 +36,9 @@ use crate::{failure::FAILED, voice};
 /// process: with one it sleeps for as long as it has nothing to do.
 const LONGEST_SLEEP: Duration = Duration::from_millis(250);
 const LONGEST_WITH_A_FENCE: Duration = Duration::from_secs(24 * 3600);
+
+/// The order for a lock that is lost.
+const LOST: &str = "end";
 
 /// Two looks at the clocks differ by less.
 const LEAST_CHANGE: Duration = Duration::from_millis(1);
@@ -60,7 +63,6 @@ pub(super) struct Watchdog {
     pipe: Option<(ChildStdin, Receiver<String>)>,
     /// A message each time that it ends the command; closed once it is gone.
     words: Receiver<()>,
-    last: Option<Duration>,
 }
 
 impl Watchdog {
@@ -86,60 +88,83 @@ impl Watchdog {
                 let _ = sender.send(());
             }
         })?;
-        Ok(Watchdog { child, orders, pipe, words, last: None })
+        Ok(Watchdog { child, orders, pipe, words })
     }
 
     pub(super) fn words(&self) -> &Receiver<()> {
         &self.words
     }
 
-    /// The family is about to run. From here on no thread waits for a watchdog that is stopped.
-    pub(super) fn watch(&mut self, head: &Head) {
+    /// The family is about to run. From here on no thread waits for a watchdog that is stopped, and a thread tells it each
+    /// `pause` until when the lock is held: its parent's main thread may be busy with a search for processes.
+    pub(super) fn watch(
+        &mut self,
+        head: &Head,
+        (pause, limits): (Duration, Limits),
+        valid_until: impl Fn() -> Option<Duration> + Send + 'static,
+    ) {
         match head {
             Head::Nobody => {}
-            Head::Group(group) => self.order(&format!("group {group}")),
+            Head::Group(group) => self.order(format!("group {group}")),
             #[cfg(target_os = "linux")]
-            Head::Script(script) => self.order(&script.order()),
+            Head::Script(script) => self.order(script.order()),
         }
         let Some((mut pipe, orders)) = self.pipe.take() else { return };
+        let tell = move || {
+            let mut told = Duration::ZERO;
+            loop {
+                let order = match orders.recv_timeout(pause) {
+                    Ok(order) => order,
+                    Err(RecvTimeoutError::Timeout) => match valid_until() {
+                        // One that has slept with the machine has to hear that little time is left.
+                        Some(until) if told.abs_diff(until) < LEAST_CHANGE && until > clock::now() + limits.prepare => {
+                            continue;
+                        }
+                        Some(until) => {
+                            told = until;
+                            held_until(until)
+                        }
+                        None => LOST.to_owned(),
+                    },
+                    Err(RecvTimeoutError::Disconnected) => return,
+                };
+                if write(&mut pipe, &order).is_err() {
+                    return;
+                }
+            }
+        };
         // Without the thread the pipe is closed here, and the watchdog ends the command.
-        let write = move || orders.iter().try_for_each(|order: String| pipe.write_all(order.as_bytes()));
-        let _ = thread::Builder::new().name("orders".into()).spawn(write);
+        let _ = thread::Builder::new().name("orders".into()).spawn(tell);
     }
 
     /// The lock is held up to then, by the watchdog's clock.
     pub(super) fn allow_until(&mut self, end: Duration) {
-        if self.last.is_none_or(|last| last.abs_diff(end) >= LEAST_CHANGE) {
-            self.last = Some(end);
-            self.order(&format!("until {}", end.as_nanos()));
-        }
+        self.order(held_until(end));
     }
 
     /// The kernel ends the parent before the lock may be another's.
     pub(super) fn parent_is_fenced(&mut self) {
-        self.order("fenced");
+        self.order("fenced".to_owned());
     }
 
     /// The lock is lost.
     pub(super) fn end_now(&mut self) {
-        self.order("end");
+        self.order(LOST.to_owned());
     }
 
     /// Orders from before the command runs are in the pipe when this returns: from then on the watchdog acts, whatever
     /// happens to this process.
-    fn order(&mut self, line: &str) {
-        let order = format!("{line}\n");
+    fn order(&mut self, order: String) {
         // If the watchdog is gone, the end of its words says so.
         match &mut self.pipe {
-            // In one piece, however this process ends.
-            Some((pipe, _)) => _ = pipe.write_all(order.as_bytes()),
+            Some((pipe, _)) => _ = write(pipe, &order),
             None => _ = self.orders.send(order),
         }
     }
 
     /// The command has ended. Whether it was ended by the watchdog.
     pub(super) fn finish(mut self) -> bool {
-        self.order("done");
+        self.order("done".to_owned());
         // The watchdog may have been stopped.
         let _ = i32::try_from(self.child.id()).map(|pid| kill(Pid::from_raw(pid), Signal::SIGCONT));
         let has_ended_it = self.words.recv().is_ok();
@@ -226,7 +251,7 @@ impl WatchdogProcess {
                 Ok(Some(order)) => match order.split_once(' ').unwrap_or((&order, "")) {
                     ("done", _) => return,
                     ("fenced", _) => self.longest_sleep = LONGEST_WITH_A_FENCE,
-                    ("end", _) => return self.kill(None),
+                    (LOST, _) => return self.kill(None),
                     ("group", group) => self.family.set_head(Head::group(group.parse().unwrap_or_default())),
                     #[cfg(target_os = "linux")]
                     ("script", script) => self.family.set_head(Script::of(script).map_or(Head::Nobody, Head::Script)),
@@ -285,6 +310,15 @@ impl WatchdogProcess {
             self.family.signal(Signal::SIGKILL);
         }
     }
+}
+
+fn held_until(end: Duration) -> String {
+    format!("until {}", end.as_nanos())
+}
+
+/// In one piece, however this process ends.
+fn write(pipe: &mut ChildStdin, order: &str) -> io::Result<()> {
+    pipe.write_all(format!("{order}\n").as_bytes())
 }
 
 /// Sends a word to the parent, which may be gone.
