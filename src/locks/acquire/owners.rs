@@ -1,16 +1,18 @@
 //! Which threads of this process hold a lock through one object, and a thread that would wait for itself.
 
 use std::{
+    cell::OnceCell,
     ops::ControlFlow::{self, Break, Continue},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     thread::{self, ThreadId},
+    time::Instant,
 };
 
 use crate::{
     base::{
         channel::{Receiver, TryRecvError},
-        log,
+        clock, log,
         sync::Mutex,
         threads::thread_id,
     },
@@ -144,7 +146,7 @@ impl Owners {
     /// Counts one hold less, and releases the lock with the last. A caller that names its holds, as a guard does,
     /// releases no later one. If an earlier release was left to the background, this call waits for that.
     pub(crate) fn release(&self, lock: &LockInternals, named: &[Hold]) -> Result<()> {
-        match self.leaves(lock, named) {
+        match self.leaves(lock, named, &OnceCell::new()) {
             Break(result) => result,
             Continue(held) => self.left(&held, lock.release(&held)),
         }
@@ -156,15 +158,17 @@ impl Owners {
         locks: &[(&LockInternals, &Owners)],
         named: &[Hold],
     ) -> Vec<thread::Result<Result<()>>> {
-        let leaves =
-            |(lock, owners): &(&LockInternals, &Owners)| catch_unwind(AssertUnwindSafe(|| owners.leaves(lock, named)));
+        let deadline = OnceCell::new();
+        let leaves = |(lock, owners): &(&LockInternals, &Owners)| {
+            catch_unwind(AssertUnwindSafe(|| owners.leaves(lock, named, &deadline)))
+        };
         let leaving: Vec<_> = locks.iter().map(leaves).collect();
         let is_last = |leaving: &thread::Result<ControlFlow<_, Arc<HeldNode>>>| match leaving {
             Ok(Continue(held)) => Some(held.clone()),
             _ => None,
         };
         let last = locks.iter().zip(&leaving).filter_map(|((lock, _), leaving)| Some((*lock, is_last(leaving)?)));
-        let mut released = release_together(&last.collect::<Vec<_>>()).into_iter();
+        let mut released = release_together(&last.collect::<Vec<_>>(), deadline.get().copied()).into_iter();
         let finish = |((_, owners), leaving): (&(&LockInternals, &Owners), thread::Result<_>)| match leaving? {
             Break(result) => Ok(result),
             Continue(held) => match released.next() {
@@ -179,8 +183,14 @@ impl Owners {
         locks.iter().zip(leaving).map(finish).collect()
     }
 
-    /// Counts one hold less. `Continue`: it was the last one, and the lock is to be released; `Break`: nothing is left to do.
-    fn leaves(&self, lock: &LockInternals, named: &[Hold]) -> ControlFlow<Result<()>, Arc<HeldNode>> {
+    /// Counts one hold less. `Continue`: it was the last one, and the lock is to be released; `Break`: nothing is left to do. The
+    /// first to wait sets the deadline for all.
+    fn leaves(
+        &self,
+        lock: &LockInternals,
+        named: &[Hold],
+        deadline: &OnceCell<Instant>,
+    ) -> ControlFlow<Result<()>, Arc<HeldNode>> {
         let mut owners = self.owners.lock();
         let is_candidate = |owner: &Owner| is_meant(&owner.held, named) && !matches!(owner.state, OwnerState::Leaving);
         let meant = self.meant(&owners, is_candidate);
@@ -200,7 +210,10 @@ impl Owners {
         let (held, before) = (owner.held.clone(), std::mem::replace(&mut owner.state, OwnerState::Leaving));
         drop(owners);
         match before {
-            OwnerState::Unconfirmed(done) => Break(self.left(&held, lock.await_release(done))),
+            OwnerState::Unconfirmed(done) => {
+                let deadline = *deadline.get_or_init(|| clock::now() + lock.client().session_timeout());
+                Break(self.left(&held, lock.await_release(done, deadline)))
+            }
             OwnerState::Holds(_) | OwnerState::Leaving => Continue(held),
         }
     }

@@ -6,7 +6,7 @@ use std::{
     slice,
     sync::Arc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -209,15 +209,13 @@ impl LockInternals {
     }
 
     /// Releases a hold a second time, which the first release has left to the background: waits until the clean-up knows that
-    /// the znode is gone, at most the session timeout.
-    pub(crate) fn await_release(&self, done: Receiver<()>) -> Released {
+    /// the znode is gone.
+    pub(crate) fn await_release(&self, done: Receiver<()>, deadline: Instant) -> Released {
         let core = &self.client().core;
-        let timeout = self.client().session_timeout();
-        let deadline = clock::now() + timeout;
         select! {
             recv(done) -> _ => (core.check_open(), None),
             recv(core.closed.signal()) -> _ => (Err(Error::ClientClosed), None),
-            default(timeout) => {
+            default(clock::until(deadline)) => {
                 let call = self.client().call("release", self.base_path(), WaitBound::at(deadline));
                 (Err(call.connection_loss()), Some(done))
             }
@@ -319,10 +317,14 @@ impl LockInternals {
     }
 }
 
-/// Gives holds of several locks of one client back, with one deadline for all: their deletes go as one transaction.
-pub(super) fn release_together(held: &[(&LockInternals, Arc<HeldNode>)]) -> Vec<thread::Result<Released>> {
+/// Gives holds of several locks of one client back, with one deadline for all, if none is given in a session timeout: their deletes go
+/// as one transaction.
+pub(super) fn release_together(
+    held: &[(&LockInternals, Arc<HeldNode>)],
+    deadline: Option<Instant>,
+) -> Vec<thread::Result<Released>> {
     let timeout = held.iter().map(|(_, held)| held.session().timeout()).max().unwrap_or_default();
-    let bound = WaitBound::at(clock::now() + timeout);
+    let bound = WaitBound::at(deadline.unwrap_or_else(|| clock::now() + timeout));
     let calls: Vec<_> = held.iter().map(|(lock, _)| lock.client().call("release", lock.base_path(), bound)).collect();
     // A listener of the caller's is dropped there.
     let let_go = |(lock, held): &(&LockInternals, Arc<HeldNode>)| catch_unwind(AssertUnwindSafe(|| lock.let_go(held)));

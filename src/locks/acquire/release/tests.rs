@@ -130,7 +130,7 @@ fn what_the_servers_do_not_confirm_goes_on_in_the_background_until_the_znode_is_
         let (released, left) = stage.release(&stage.held(), answers);
         assert!(format!("{released:?}").to_lowercase().contains(&result.to_lowercase()), "{released:?}");
         answer_delete(&stage.session, done());
-        let (again, left) = stage.lock.await_release(left.unwrap());
+        let (again, left) = stage.lock.await_release(left.unwrap(), clock::now() + PATIENCE);
         assert!(again.is_ok() && left.is_none(), "{again:?}");
     }
 }
@@ -140,7 +140,7 @@ fn a_second_release_ends_with_the_client() {
     let stage = Stage::new();
     let (_, left) = stage.release(&stage.held(), vec![refused(ErrorCode::NoAuth)]);
     stage.client.close();
-    let (again, left) = stage.lock.await_release(left.unwrap());
+    let (again, left) = stage.lock.await_release(left.unwrap(), clock::now() + PATIENCE);
     assert!(matches!(again, Err(Error::ClientClosed)) && left.is_none(), "{again:?}");
 }
 
