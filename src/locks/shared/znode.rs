@@ -77,6 +77,8 @@ struct ValueState {
     watch: (u64, Option<Watch>),
     /// The occasion of the request that is about to be repeated, because the server has put it off.
     put_off: Option<Occasion>,
+    /// Whether the last read was refused, of which an unhandled error tells once.
+    is_refused: bool,
     /// Reads the value again; no listener delays that, as a limit of leases may have shrunk.
     on_connection: Option<Arc<OnConnection>>,
     listeners: Vec<(ListenerId, Listener)>,
@@ -107,6 +109,7 @@ impl ValueZnode {
             reads: 0,
             watch: (0, None),
             put_off: None,
+            is_refused: false,
             on_connection: None,
             listeners: Vec::new(),
             next_listener: 1,
@@ -322,14 +325,29 @@ impl ValueZnode {
         match reply {
             Ok(Response::Data { data, stat }) => {
                 if let Err(error) = self.take(session, &data, &stat, occasion) {
-                    self.client.core.unhandled(format!("{} keeps its last value", self.kind.what), error);
+                    self.keeps_last_value(error);
                 }
             }
-            Err(SessionError::Server(code)) if code.meaning() == Meaning::NotNow => {
-                self.ask_later(occasion);
-            }
-            _ => {}
+            Err(SessionError::Server(code)) => match code.meaning() {
+                Meaning::SessionGone => {}
+                // The watch tells of the next one.
+                Meaning::Final if code == ErrorCode::NoNode => {}
+                Meaning::NotNow | Meaning::Unknown => self.ask_later(occasion),
+                // Servers may send no event without permission to read, nor when that is given back.
+                Meaning::Final => {
+                    if !std::mem::replace(&mut self.state.lock().is_refused, true) {
+                        let error = Error::Server { code, operation: "get_data", path: self.path.clone() };
+                        self.keeps_last_value(error);
+                    }
+                    self.ask_later(occasion);
+                }
+            },
+            Ok(_) | Err(_) => {}
         }
+    }
+
+    fn keeps_last_value(&self, error: Error) {
+        self.client.core.unhandled(format!("{} keeps its last value", self.kind.what), error);
     }
 
     /// Plans one repetition, however many answers have asked for it.
@@ -396,6 +414,7 @@ impl ValueZnode {
     /// Takes note of a value that is or was at the server, unless a later one is known, and tells of it.
     pub(super) fn accept(&self, session: &Arc<dyn Session>, stat: &Stat, value: &[u8], occasion: Occasion) {
         let mut state = self.state.lock();
+        state.is_refused = false;
         let current = self.client.core.current_session();
         let is_known_of_now = current.as_ref().is_some_and(|current| current.id() == state.session_id);
         let is_of_now = current.as_ref().is_some_and(|current| Arc::ptr_eq(current, session));

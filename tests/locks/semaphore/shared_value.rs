@@ -11,13 +11,14 @@ use std::{
 
 use crossbeam_channel::{Receiver, unbounded};
 use curator_locks::{
-    ConnectionState, CuratorFramework, Error, InterProcessSemaphoreV2, SharedCountReader, SharedValue,
-    SharedValueListener, SharedValueReader, testing::FaultProxy,
+    Acl, ConnectionState, CuratorFramework, Error, InterProcessSemaphoreV2, SharedCountReader, SharedValue,
+    SharedValueListener, SharedValueReader, perms, testing::FaultProxy,
 };
 use parking_lot::Mutex;
 
 use crate::support::{
-    PATIENCE, another, await_children, builder_at, client, client_in, connect, eventually, server, watchers,
+    PATIENCE, another, await_children, builder_at, client, client_in, connect, eventually, namespace, server,
+    watchers,
 };
 
 fn started(client: &CuratorFramework, path: &str, seed: &str) -> SharedValue {
@@ -44,6 +45,33 @@ fn it_is_whatever_bytes_lie_in_a_persistent_znode() {
     other.set_value("new").unwrap();
     eventually("the other's write is known", || value.value() == b"new");
     assert!(matches!(value.start(), Err(Error::AlreadyStarted)));
+}
+
+/// Without the right to read no event comes, nor when the right is given back.
+#[test]
+fn a_value_that_may_not_be_read_for_a_while_is_heard_of_later_and_the_refusal_once() {
+    let proxy = FaultProxy::start(server().connect_string()).unwrap();
+    let client = connect(builder_at(&proxy.connect_string(), &namespace()));
+    let (sender, errors) = unbounded();
+    client.add_unhandled_error_listener(move |message, _| {
+        let _ = sender.send(message.to_owned());
+    });
+    let (ours, others) = (started(&client, "/v", "seed"), another(&client));
+    let allow = |perms| {
+        let acl = Acl { perms, ..Acl::open_unsafe().remove(0) };
+        others.set_acl().for_path("/v", vec![acl]).unwrap();
+    };
+    allow(perms::ALL & !perms::READ);
+    others.set_data().for_path_and_data("/v", "unread").unwrap();
+    proxy.cut();
+    let told = errors.recv_timeout(PATIENCE).unwrap();
+    assert!(told.contains("keeps its last value"), "{told}");
+    assert_eq!(ours.value(), b"seed");
+    // Refused again meanwhile.
+    thread::sleep(Duration::from_millis(2500));
+    allow(perms::ALL);
+    eventually("the value that was written without an event", || ours.value() == b"unread");
+    assert!(errors.is_empty());
 }
 
 /// CURATOR-688: by version and value alone the old one would pass for the new one.
