@@ -17,8 +17,7 @@ use curator_locks::{
 use parking_lot::Mutex;
 
 use crate::support::{
-    PATIENCE, another, await_children, builder_at, client, client_in, connect, eventually, namespace, server,
-    watchers,
+    PATIENCE, another, await_children, builder_at, client, client_in, connect, eventually, namespace, server, watchers,
 };
 
 fn started(client: &CuratorFramework, path: &str, seed: &str) -> SharedValue {

@@ -52,12 +52,7 @@ fn lost() -> Failure {
 
 impl Guard {
     /// Starts the watchdog. The family has no head yet.
-    pub(super) fn begin(
-        client: &CuratorFramework,
-        held: &Held,
-        signals: &Signals,
-        family: Family,
-    ) -> Result<Guard> {
+    pub(super) fn begin(client: &CuratorFramework, held: &Held, signals: &Signals, family: Family) -> Result<Guard> {
         let holds: Arc<[Hold]> = held.holds().into_iter().cloned().collect();
         let timeout = client.session_timeout();
         let (limits, pause) = (Limits::of(timeout), (timeout / LOOKS).min(LONGEST_PAUSE));
