@@ -186,7 +186,7 @@ impl Guard {
 fn valid_until(holds: &[Hold]) -> Option<Duration> {
     // Read first: after a pause or a sleep in between the end comes early, and never late.
     let (now, instant) = (clock::now(), Instant::now());
-    let is_lost = holds.iter().any(|hold| hold.is_lost());
+    let is_lost = holds.iter().any(Hold::is_lost);
     let left = holds.iter().map(|hold| hold.valid_until().saturating_duration_since(instant)).min();
     left.filter(|_| !is_lost).map(|left| now + left)
 }
