@@ -24,6 +24,11 @@ impl Limits {
         Limits { prepare, term, kill }
     }
 
+    /// How many of them are reached if this is left.
+    pub(super) fn passed(self, left: Duration) -> usize {
+        [self.prepare, self.term, self.kill].into_iter().filter(|limit| left <= *limit).count()
+    }
+
     /// For how long a hold has to be certain before the command runs, or it might get TERM at once.
     pub(super) fn least(session_timeout: Duration) -> Duration {
         session_timeout * (TERM_AT + KILL_AT) / 100

@@ -108,8 +108,9 @@ impl Guard {
     /// Whether the lock is held, and for how long.
     pub(super) fn look(&mut self) {
         let until = valid_until(&self.holds);
-        if until.is_none() {
-            self.watchdog.end_now();
+        match until {
+            Some(_) => self.watchdog.look(),
+            None => self.watchdog.end_now(),
         }
         let left = until.map(|until| until.saturating_sub(clock::now()));
         if left.is_some_and(|left| left > self.limits.prepare) {

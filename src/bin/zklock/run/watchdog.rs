@@ -7,6 +7,7 @@
 use std::{
     ffi::OsString,
     io::{self, BufRead, BufReader, Write},
+    mem,
     os::{fd::AsFd, unix::process::CommandExt},
     process::{Child, ChildStdin, ExitCode, Stdio},
     sync::{Arc, atomic::AtomicBool},
@@ -37,8 +38,11 @@ use crate::{failure::FAILED, voice};
 const LONGEST_SLEEP: Duration = Duration::from_millis(250);
 const LONGEST_WITH_A_FENCE: Duration = Duration::from_secs(24 * 3600);
 
-/// The order for a lock that is lost.
-const LOST: &str = "end";
+/// The order where the lock is lost and the parent has not said so.
+const LOST: &str = "lost";
+
+/// The order to the thread that writes them to see for itself.
+const LOOK: &str = "";
 
 /// Two looks at the clocks differ by less.
 const LEAST_CHANGE: Duration = Duration::from_millis(1);
@@ -95,8 +99,9 @@ impl Watchdog {
         &self.words
     }
 
-    /// The family is about to run. From here on no thread waits for a watchdog that is stopped, and a thread tells it each
-    /// `pause` until when the lock is held: its parent's main thread may be busy with a search for processes.
+    /// The family is about to run. From here on no thread waits for a watchdog that is stopped, and a thread tells it now and each
+    /// `pause` until when the lock is held: its parent's main thread may be busy with a search for processes, but not for nearly a
+    /// session timeout, or it hangs.
     pub(super) fn watch(
         &mut self,
         head: &Head,
@@ -111,22 +116,33 @@ impl Watchdog {
         }
         let Some((mut pipe, orders)) = self.pipe.take() else { return };
         let tell = move || {
-            let mut told = Duration::ZERO;
+            let (mut told, mut looked, mut wait) = ((Duration::ZERO, 0), clock::now(), Duration::ZERO);
             loop {
-                let order = match orders.recv_timeout(pause) {
+                let order = orders.recv_timeout(mem::replace(&mut wait, pause));
+                let order = match order.as_deref() {
+                    Err(RecvTimeoutError::Disconnected) => return,
+                    Err(RecvTimeoutError::Timeout) if clock::now().saturating_sub(looked) > limits.prepare * 3 => {
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Timeout) => LOOK,
+                    Ok(LOOK) => {
+                        looked = clock::now();
+                        LOOK
+                    }
                     Ok(order) => order,
-                    Err(RecvTimeoutError::Timeout) => match valid_until() {
-                        // One that has slept with the machine has to hear that little time is left.
-                        Some(until) if told.abs_diff(until) < LEAST_CHANGE && until > clock::now() + limits.prepare => {
+                };
+                let order = match (order, valid_until()) {
+                    (LOOK, None) => LOST.to_owned(),
+                    (LOOK, Some(until)) => {
+                        let now = (until, limits.passed(until.saturating_sub(clock::now())));
+                        // One that has slept with the machine has to hear that a limit is passed.
+                        if told.0.abs_diff(until) < LEAST_CHANGE && told.1 == now.1 {
                             continue;
                         }
-                        Some(until) => {
-                            told = until;
-                            held_until(until)
-                        }
-                        None => LOST.to_owned(),
-                    },
-                    Err(RecvTimeoutError::Disconnected) => return,
+                        told = now;
+                        held_until(until)
+                    }
+                    (order, _) => order.to_owned(),
                 };
                 if write(&mut pipe, &order).is_err() {
                     return;
@@ -149,7 +165,12 @@ impl Watchdog {
 
     /// The lock is lost.
     pub(super) fn end_now(&mut self) {
-        self.order(LOST.to_owned());
+        self.order("end".to_owned());
+    }
+
+    /// The lock's state may have changed.
+    pub(super) fn look(&mut self) {
+        self.order(LOOK.to_owned());
     }
 
     /// Orders from before the command runs are in the pipe when this returns: from then on the watchdog acts, whatever
@@ -229,7 +250,7 @@ impl Orders {
             stdin.consume(count);
         }
         let rest = self.0.split_off(self.0.find('\n').map_or(0, |end| end + 1));
-        Ok(Some(std::mem::replace(&mut self.0, rest).trim_end().to_owned()))
+        Ok(Some(mem::replace(&mut self.0, rest).trim_end().to_owned()))
     }
 }
 
@@ -251,7 +272,8 @@ impl WatchdogProcess {
                 Ok(Some(order)) => match order.split_once(' ').unwrap_or((&order, "")) {
                     ("done", _) => return,
                     ("fenced", _) => self.longest_sleep = LONGEST_WITH_A_FENCE,
-                    (LOST, _) => return self.kill(None),
+                    ("end", _) => return self.kill(None),
+                    (LOST, _) => return self.kill(Some("the lock is lost")),
                     ("group", group) => self.family.set_head(Head::group(group.parse().unwrap_or_default())),
                     #[cfg(target_os = "linux")]
                     ("script", script) => self.family.set_head(Script::of(script).map_or(Head::Nobody, Head::Script)),
