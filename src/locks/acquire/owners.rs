@@ -1,8 +1,6 @@
 //! Which threads of this process hold a lock through one object, and a thread that would wait for itself.
 
 use std::{
-    cell::OnceCell,
-    ops::ControlFlow::{self, Break, Continue},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     thread::{self, ThreadId},
@@ -146,32 +144,37 @@ impl Owners {
     /// Counts one hold less, and releases the lock with the last. A caller that names its holds, as a guard does,
     /// releases no later one. If an earlier release was left to the background, this call waits for that.
     pub(crate) fn release(&self, lock: &LockInternals, named: &[Hold]) -> Result<()> {
-        match self.leaves(lock, named, &OnceCell::new()) {
-            Break(result) => result,
-            Continue(held) => self.left(&held, lock.release(&held)),
+        match self.leaves(lock, named) {
+            Leaves::Over(result) => result,
+            Leaves::Last(held) => self.left(&held, lock.release(&held)),
+            Leaves::Again(held, done) => self.left(&held, lock.await_release(done, deadline_of(lock))),
         }
     }
 
     /// Does what [`release`](Self::release) does for each of these locks, which are of one client: in one round trip for those
-    /// of which this thread gives the last hold back. A panic keeps no other from being released.
+    /// of which this thread gives the last hold back, and with one deadline. A panic keeps no other from being released.
     pub(crate) fn release_together(
         locks: &[(&LockInternals, &Owners)],
         named: &[Hold],
     ) -> Vec<thread::Result<Result<()>>> {
-        let deadline = OnceCell::new();
-        let leaves = |(lock, owners): &(&LockInternals, &Owners)| {
-            catch_unwind(AssertUnwindSafe(|| owners.leaves(lock, named, &deadline)))
-        };
+        let leaves =
+            |(lock, owners): &(&LockInternals, &Owners)| catch_unwind(AssertUnwindSafe(|| owners.leaves(lock, named)));
         let leaving: Vec<_> = locks.iter().map(leaves).collect();
-        let is_last = |leaving: &thread::Result<ControlFlow<_, Arc<HeldNode>>>| match leaving {
-            Ok(Continue(held)) => Some(held.clone()),
+        let is_last = |leaving: &thread::Result<Leaves>| match leaving {
+            Ok(Leaves::Last(held)) => Some(held.clone()),
             _ => None,
         };
+        let again = locks.iter().zip(&leaving).find(|(_, leaving)| matches!(leaving, Ok(Leaves::Again(..))));
+        let deadline = again.map(|((lock, _), _)| deadline_of(lock));
         let last = locks.iter().zip(&leaving).filter_map(|((lock, _), leaving)| Some((*lock, is_last(leaving)?)));
-        let mut released = release_together(&last.collect::<Vec<_>>(), deadline.get().copied()).into_iter();
-        let finish = |((_, owners), leaving): (&(&LockInternals, &Owners), thread::Result<_>)| match leaving? {
-            Break(result) => Ok(result),
-            Continue(held) => match released.next() {
+        let mut released = release_together(&last.collect::<Vec<_>>()).into_iter();
+        let finish = |((lock, owners), leaving): (&(&LockInternals, &Owners), thread::Result<_>)| match leaving? {
+            Leaves::Over(result) => Ok(result),
+            Leaves::Again(held, done) => {
+                let deadline = deadline.unwrap_or_else(|| deadline_of(lock));
+                Ok(owners.left(&held, lock.await_release(done, deadline)))
+            }
+            Leaves::Last(held) => match released.next() {
                 Some(Err(panic)) => {
                     drop(owners.left(&held, (Ok(()), None)));
                     Err(panic)
@@ -183,38 +186,28 @@ impl Owners {
         locks.iter().zip(leaving).map(finish).collect()
     }
 
-    /// Counts one hold less. `Continue`: it was the last one, and the lock is to be released; `Break`: nothing is left to do. The
-    /// first to wait sets the deadline for all.
-    fn leaves(
-        &self,
-        lock: &LockInternals,
-        named: &[Hold],
-        deadline: &OnceCell<Instant>,
-    ) -> ControlFlow<Result<()>, Arc<HeldNode>> {
+    /// Counts one hold less.
+    fn leaves(&self, lock: &LockInternals, named: &[Hold]) -> Leaves {
         let mut owners = self.owners.lock();
         let is_candidate = |owner: &Owner| is_meant(&owner.held, named) && !matches!(owner.state, OwnerState::Leaving);
         let meant = self.meant(&owners, is_candidate);
         let Some((index, owner)) = meant.and_then(|index| Some((index, owners.get_mut(index)?))) else {
-            return Break(Err(self.not_owner(lock, &owners, named)));
+            return Leaves::Over(Err(self.not_owner(lock, &owners, named)));
         };
         if let OwnerState::Holds(count @ 2..) = &mut owner.state {
             *count -= 1;
-            return Break(owner.held.lost().map_or(Ok(()), |reason| Err(lock.lost(reason))));
+            return Leaves::Over(owner.held.lost().map_or(Ok(()), |reason| Err(lock.lost(reason))));
         }
         if let Some((cache, tenure)) = owner.held.cache() {
             // A cached release waits for nothing, and the thread that it wakes comes here next.
             let held = owners.remove(index).held;
             drop(owners);
-            return Break(cache.release(&held, tenure));
+            return Leaves::Over(cache.release(&held, tenure));
         }
         let (held, before) = (owner.held.clone(), std::mem::replace(&mut owner.state, OwnerState::Leaving));
-        drop(owners);
         match before {
-            OwnerState::Unconfirmed(done) => {
-                let deadline = *deadline.get_or_init(|| clock::now() + lock.client().session_timeout());
-                Break(self.left(&held, lock.await_release(done, deadline)))
-            }
-            OwnerState::Holds(_) | OwnerState::Leaving => Continue(held),
+            OwnerState::Unconfirmed(done) => Leaves::Again(held, done),
+            OwnerState::Holds(_) | OwnerState::Leaving => Leaves::Last(held),
         }
     }
 
@@ -300,6 +293,20 @@ impl Drop for Owners {
             while self.abandon(&lock, &[]) {}
         }
     }
+}
+
+/// How a hold ends.
+enum Leaves {
+    /// Nothing is left to do.
+    Over(Result<()>),
+    /// The lock is to be released.
+    Last(Arc<HeldNode>),
+    /// An earlier release was left to the background.
+    Again(Arc<HeldNode>, Receiver<()>),
+}
+
+fn deadline_of(lock: &LockInternals) -> Instant {
+    clock::now() + lock.client().session_timeout()
 }
 
 /// Whether a call is about this hold: it names this one, or names none.

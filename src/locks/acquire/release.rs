@@ -317,14 +317,10 @@ impl LockInternals {
     }
 }
 
-/// Gives holds of several locks of one client back, with one deadline for all, if none is given in a session timeout: their deletes go
-/// as one transaction.
-pub(super) fn release_together(
-    held: &[(&LockInternals, Arc<HeldNode>)],
-    deadline: Option<Instant>,
-) -> Vec<thread::Result<Released>> {
+/// Gives holds of several locks of one client back, with one deadline for all: their deletes go as one transaction.
+pub(super) fn release_together(held: &[(&LockInternals, Arc<HeldNode>)]) -> Vec<thread::Result<Released>> {
     let timeout = held.iter().map(|(_, held)| held.session().timeout()).max().unwrap_or_default();
-    let bound = WaitBound::at(deadline.unwrap_or_else(|| clock::now() + timeout));
+    let bound = WaitBound::at(clock::now() + timeout);
     let calls: Vec<_> = held.iter().map(|(lock, _)| lock.client().call("release", lock.base_path(), bound)).collect();
     // A listener of the caller's is dropped there.
     let let_go = |(lock, held): &(&LockInternals, Arc<HeldNode>)| catch_unwind(AssertUnwindSafe(|| lock.let_go(held)));
