@@ -34,8 +34,9 @@ use crate::{
     },
 };
 
-/// How long it waits before it repeats a request that the server has put off.
-const AFTER_REFUSAL: Duration = Duration::from_millis(100);
+/// How long it waits before it repeats a request that the server has put off, and one that it has refused.
+const WHEN_PUT_OFF: Duration = Duration::from_millis(100);
+const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 
 /// The kind of values that a recipe keeps in its znode.
 pub(super) struct Kind {
@@ -332,14 +333,18 @@ impl ValueZnode {
                 Meaning::SessionGone => {}
                 // The watch tells of the next one.
                 Meaning::Final if code == ErrorCode::NoNode => {}
-                Meaning::NotNow | Meaning::Unknown => self.ask_later(occasion),
+                Meaning::NotNow | Meaning::Unknown => self.ask_later(occasion, WHEN_PUT_OFF),
                 // Servers may send no event without permission to read, nor when that is given back.
                 Meaning::Final => {
-                    if !std::mem::replace(&mut self.state.lock().is_refused, true) {
+                    let mut state = self.state.lock();
+                    let is_news = !std::mem::replace(&mut state.is_refused, true);
+                    let is_in_use = state.life == CuratorFrameworkState::Started;
+                    drop(state);
+                    if is_news && is_in_use {
                         let error = Error::Server { code, operation: "get_data", path: self.path.clone() };
                         self.keeps_last_value(error);
                     }
-                    self.ask_later(occasion);
+                    self.ask_later(occasion, AFTER_REFUSAL);
                 }
             },
             Ok(_) | Err(_) => {}
@@ -351,7 +356,7 @@ impl ValueZnode {
     }
 
     /// Plans one repetition, however many answers have asked for it.
-    fn ask_later(self: &Arc<Self>, occasion: Occasion) {
+    fn ask_later(self: &Arc<Self>, occasion: Occasion, pause: Duration) {
         let is_planned = {
             let put_off = &mut self.state.lock().put_off;
             put_off.replace(occasion.max(put_off.unwrap_or(occasion))).is_some()
@@ -360,7 +365,7 @@ impl ValueZnode {
             return;
         }
         let weak = Arc::downgrade(self);
-        self.client.core.run_later(AFTER_REFUSAL, move || {
+        self.client.core.run_later(pause, move || {
             let Some(znode) = weak.upgrade() else { return };
             let occasion = znode.state.lock().put_off.take();
             if let Some(occasion) = occasion {
@@ -407,6 +412,7 @@ impl ValueZnode {
         if let Some(rule) = (self.kind.broken_rule)(data) {
             return Err(Error::InvalidPath { path: self.path.clone(), rule });
         }
+        self.state.lock().is_refused = false;
         self.accept(session, stat, data, occasion);
         Ok(())
     }
@@ -414,7 +420,6 @@ impl ValueZnode {
     /// Takes note of a value that is or was at the server, unless a later one is known, and tells of it.
     pub(super) fn accept(&self, session: &Arc<dyn Session>, stat: &Stat, value: &[u8], occasion: Occasion) {
         let mut state = self.state.lock();
-        state.is_refused = false;
         let current = self.client.core.current_session();
         let is_known_of_now = current.as_ref().is_some_and(|current| current.id() == state.session_id);
         let is_of_now = current.as_ref().is_some_and(|current| Arc::ptr_eq(current, session));

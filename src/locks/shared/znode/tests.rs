@@ -70,7 +70,7 @@ fn what_is_put_off_is_asked_again_once_for_whatever_needed_it_most() {
         }
         // Behind whatever has been planned.
         let (pass, passed) = crate::base::channel::bounded(1);
-        client.core.run_later(AFTER_REFUSAL, move || pass.send(()).unwrap_or_default());
+        client.core.run_later(WHEN_PUT_OFF, move || pass.send(()).unwrap_or_default());
         drop(go);
         passed.recv_timeout(Duration::from_secs(20)).unwrap();
     }
