@@ -22,7 +22,7 @@ use crate::{
 /// these moments; it goes on while the system sleeps.
 ///
 /// **A release disarms it, and nothing else does but dropping the `SelfFence`**, and the client's
-/// [`close`](crate::CuratorFramework::close); for a leader's term that is the `close` of its latch, also after its loss. It lasts as
+/// [`close`](crate::CuratorFramework::close); for a leader's term that is the `close` of its latch, or its drop, also after its loss. It lasts as
 /// long as the hold, also where the lock object is gone before. A hold that is lost keeps the moment of its last proof, so that its holder has to hear
 /// of the loss and to release it, or drop its guard, by then; a hold that [ends after some time](crate::AcquireOptions::hold_at_most) has to be
 /// released a margin before. So a process that would rather live watches a [`Deadline`](crate::Deadline)

@@ -69,7 +69,8 @@ const LONG_AGO: Duration = Duration::from_millis(20);
 ///
 /// It returns only when all its locks are held for certain at one moment. If one was lost while the next one was waited
 /// for, because its session ended or somebody deleted its znode, it gives all back and begins again in what is left of
-/// the time. Foreign [`InterProcessLock`]s report nothing and are taken as they are.
+/// the time. Foreign [`InterProcessLock`]s that report nothing are taken as they are, but for a
+/// [self-fence](AcquireOptions::self_fence), which they cannot have.
 ///
 /// # When the connection goes
 /// Each lock does what it does alone. Before the return, an acquire waits for a lock in doubt until the next heartbeats
@@ -539,7 +540,8 @@ impl MultiLockGuard {
     /// Ends this process before one of the locks may be another's; see [`Hold::self_fence`].
     ///
     /// # Errors
-    /// As [`Hold::self_fence`]; then no lock is fenced. [`Error::InvalidArgument`] where a foreign lock reports no hold.
+    /// As [`Hold::self_fence`]; then no lock is fenced. [`Error::InvalidArgument`] where a foreign lock among its members
+    /// reports no hold.
     pub fn self_fence(&self, margin: Duration) -> Result<SelfFence> {
         self.members.check_reported(margin)?;
         SelfFence::new(self.holds(), margin)

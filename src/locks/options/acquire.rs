@@ -193,7 +193,8 @@ impl AcquireOptions {
     /// [`Hold::self_fence`](crate::Hold::self_fence) does; the fence lasts as long as the hold. Defaults to none. A multi lock's locks are
     /// fenced once all of them are held.
     ///
-    /// The acquire fails as that method does, and then holds nothing. With [`min_validity`](AcquireOptions::min_validity) as long as the
+    /// The acquire fails as that method does, and then holds nothing; and with [`Error::InvalidArgument`](crate::Error::InvalidArgument)
+    /// for a foreign lock that cannot be fenced, or reports no hold to a multi lock. With [`min_validity`](AcquireOptions::min_validity) as long as the
     /// margin it waits instead, should the session be certain for less.
     ///
     /// ```
