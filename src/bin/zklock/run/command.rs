@@ -121,8 +121,8 @@ struct RunningCommand {
 
 impl RunningCommand {
     /// Whether the command has ended, and all that it started.
-    fn is_over(&self) -> bool {
-        self.status.is_some() && self.guard.family.is_gone()
+    fn is_over(&mut self) -> bool {
+        self.status.is_some() && self.guard.is_gone()
     }
 
     fn changed(&mut self, change: Option<WaitStatus>) {
@@ -140,7 +140,7 @@ impl RunningCommand {
             // The terminal's input goes to this program from here on, which passes it on.
             self.terminal.take_back();
             self.wants_terminal = false;
-            self.has_left = !self.guard.family.is_gone();
+            self.has_left = !self.guard.is_gone();
             self.guard.name_rest();
         }
     }

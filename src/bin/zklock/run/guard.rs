@@ -108,6 +108,8 @@ impl Guard {
     /// Whether the lock is held, and for how long.
     pub(super) fn look(&mut self) {
         let until = valid_until(&self.holds);
+        // Before the watchdog kills it.
+        let had_ended = until.is_none() && self.family.has_ended();
         match until {
             Some(_) => self.watchdog.look(),
             None => self.watchdog.end_now(),
@@ -123,7 +125,7 @@ impl Guard {
         self.looks = after(if before.is_zero() { self.pause } else { before.min(self.pause) });
         // The watchdog does it too, unless it was stopped; its word has come with TERM.
         if before.is_zero() {
-            let has_ended = self.family.has_ended();
+            let has_ended = if until.is_none() { had_ended } else { self.family.has_ended() };
             if let (false, false, Some(what)) = (has_ended, self.was_ended, self.family.what()) {
                 voice::say(format_args!("the lock is lost: {what} is killed"));
             }
@@ -159,13 +161,21 @@ impl Guard {
         self.family.what().unwrap_or("what runs under the lock")
     }
 
-    pub(super) fn asked_back(&self, request: &str) {
+    pub(super) fn asked_back(&mut self, request: &str) {
+        self.watchdog.look();
         voice::say(format_args!("{request}: {} gets TERM", self.what()));
         self.family.signal(Signal::SIGTERM);
     }
 
+    /// Whether nothing of the family lives. That takes a search, during which nothing else is looked at.
+    pub(super) fn is_gone(&mut self) -> bool {
+        self.watchdog.look();
+        self.family.is_gone()
+    }
+
     /// The head of the family has ended. Says what else keeps the lock.
-    pub(super) fn name_rest(&self) {
+    pub(super) fn name_rest(&mut self) {
+        self.watchdog.look();
         let left = self.family.names();
         if !left.is_empty() && !self.was_ended {
             let what = self.what();

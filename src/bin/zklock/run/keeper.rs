@@ -224,7 +224,7 @@ impl Job<'_> {
         // Nobody may read it any more: an event says so.
         let _ = show::print(&format!("{open}{below}unset {}\n{values}{READY}\n", names.join(" ")));
         let (mut events, mut has_ended) = (events.clone(), false);
-        while !(has_ended && guard.family.is_gone()) {
+        while !(has_ended && guard.is_gone()) {
             select! {
                 recv(events) -> event => match event {
                     Ok(Event::Taken) => {}

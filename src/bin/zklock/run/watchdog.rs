@@ -119,21 +119,16 @@ impl Watchdog {
             let (mut told, mut looked, mut wait) = ((Duration::ZERO, 0), clock::now(), Duration::ZERO);
             loop {
                 let order = orders.recv_timeout(mem::replace(&mut wait, pause));
-                let order = match order.as_deref() {
-                    Err(RecvTimeoutError::Disconnected) => return,
-                    Err(RecvTimeoutError::Timeout) if clock::now().saturating_sub(looked) > limits.prepare * 3 => {
-                        continue;
-                    }
-                    Err(RecvTimeoutError::Timeout) => LOOK,
-                    Ok(LOOK) => {
-                        looked = clock::now();
-                        LOOK
-                    }
-                    Ok(order) => order,
-                };
+                if order.as_deref() == Ok(LOOK) {
+                    looked = clock::now();
+                }
+                let hangs = clock::now().saturating_sub(looked) > limits.prepare * 3;
                 let order = match (order, valid_until()) {
-                    (LOOK, None) => LOST.to_owned(),
-                    (LOOK, Some(until)) => {
+                    (Err(RecvTimeoutError::Disconnected), _) => return,
+                    (Ok(order), _) if order != LOOK => order,
+                    (_, None) => LOST.to_owned(),
+                    (_, Some(_)) if hangs => continue,
+                    (_, Some(until)) => {
                         let now = (until, limits.passed(until.saturating_sub(clock::now())));
                         // One that has slept with the machine has to hear that a limit is passed.
                         if told.0.abs_diff(until) < LEAST_CHANGE && told.1 == now.1 {
@@ -142,7 +137,6 @@ impl Watchdog {
                         told = now;
                         held_until(until)
                     }
-                    (order, _) => order.to_owned(),
                 };
                 if write(&mut pipe, &order).is_err() {
                     return;
