@@ -439,6 +439,10 @@ fn a_logger_and_the_drop_of_a_listener_that_panic_keep_no_lock_from_anybody() {
         for (mutex, is_cached) in [(mutex(&scene.client), false), (cached, true)] {
             let options = AcquireOptions::new();
             let hold = |options: &AcquireOptions| {
+                let asked = PanicsInItsDrop;
+                mutex.make_revocable(move |_: &curator_locks::InterProcessMutex| {
+                    let _ = &asked;
+                });
                 let held = mutex.lock_with(options).unwrap().unwrap();
                 let (changes, near) = (PanicsInItsDrop, PanicsInItsDrop);
                 held.on_state_change(move |_| {

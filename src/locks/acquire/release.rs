@@ -15,6 +15,7 @@ use crate::{
         clock, log,
         panics::caught,
         paths::ServerPath,
+        unlocked::drop_unlocked,
     },
     error::{Error, LostReason, Result},
     framework::{cleanup::jobs::Job, client::call::Call, held::node::HeldNode},
@@ -89,7 +90,6 @@ impl LockInternals {
         if matches!(lost, Some(LostReason::SessionExpired | LostReason::SuspendedTooLong)) {
             self.delete_left_behind(held);
         }
-        // Last: it drops the caller's listener, and that may panic.
         self.forget_revocation(held);
         let Some(reason) = lost else { return Ok(()) };
         Err(self.lost(reason))
@@ -283,9 +283,7 @@ impl LockInternals {
         let Some(revocable) = held.revocable().filter(|revocable| !revocable.revocation().is_lasting()) else { return };
         let mut current = self.revocation.lock();
         let forgotten = current.take_if(|current| Arc::ptr_eq(current, revocable.revocation()));
-        drop(current);
-        // The caller's listener is dropped under no lock.
-        drop(forgotten);
+        drop_unlocked(current, forgotten);
     }
 
     /// Sets the limits of holds that have just been granted.
@@ -322,7 +320,7 @@ pub(super) fn release_together(held: &[(&LockInternals, Arc<HeldNode>)]) -> Vec<
     let timeout = held.iter().map(|(_, held)| held.session().timeout()).max().unwrap_or_default();
     let bound = WaitBound::at(clock::now() + timeout);
     let calls: Vec<_> = held.iter().map(|(lock, _)| lock.client().call("release", lock.base_path(), bound)).collect();
-    // A listener of the caller's is dropped there.
+    // A session may be the caller's own code.
     let let_go = |(lock, held): &(&LockInternals, Arc<HeldNode>)| catch_unwind(AssertUnwindSafe(|| lock.let_go(held)));
     let begun: Vec<_> = held.iter().map(let_go).collect();
     let is_to_go = |begun: &thread::Result<Result<(), Released>>| matches!(begun, Ok(Ok(())));

@@ -26,6 +26,7 @@ use crate::{
         paths::ServerPath,
         sync::Mutex,
         telemetry::{counters::Counters, named::NamedLock},
+        unlocked::drop_unlocked,
     },
     error::{LostReason, Result},
     framework::events::{dispatch::Dispatcher, event::EventSender, reactions::WakeUp},
@@ -182,7 +183,15 @@ type OnRequest = Box<dyn Fn(&(String, String), Option<Arc<HeldNode>>) + Send + S
 /// The listener of requests to give a lock back.
 pub(crate) struct Revocation {
     is_lasting: bool,
-    request: OnRequest,
+    /// `None`: about to be dropped.
+    request: Option<OnRequest>,
+}
+
+impl Drop for Revocation {
+    /// The last hold that it listens for may be dropped by a guard of the caller's, by a thread that unwinds.
+    fn drop(&mut self) {
+        drop_unlocked((), self.request.take());
+    }
 }
 
 impl Revocation {
@@ -190,7 +199,7 @@ impl Revocation {
         is_lasting: bool,
         request: impl Fn(&(String, String), Option<Arc<HeldNode>>) + Send + Sync + 'static,
     ) -> Revocation {
-        Revocation { is_lasting, request: Box::new(request) }
+        Revocation { is_lasting, request: Some(Box::new(request)) }
     }
 
     /// Whether the listener stays over releases. Otherwise the next release ends it.
@@ -242,7 +251,9 @@ impl RevocableNode {
     pub(crate) fn tell(&self, request: &(String, String)) {
         *self.last.lock() = Some(request.clone());
         let held = self.held.lock().upgrade();
-        (self.revocation.request)(request, held);
+        if let Some(tell) = &self.revocation.request {
+            tell(request, held);
+        }
     }
 }
 
