@@ -1,6 +1,7 @@
 //! Which threads of this process hold a lock through one object, and a thread that would wait for itself.
 
 use std::{
+    ops::ControlFlow::{Break, Continue},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     thread::{self, ThreadId},
@@ -168,22 +169,28 @@ impl Owners {
         let deadline = again.map(|((lock, _), _)| deadline_of(lock));
         let last = locks.iter().zip(&leaving).filter_map(|((lock, _), leaving)| Some((*lock, is_last(leaving)?)));
         let mut released = release_together(&last.collect::<Vec<_>>()).into_iter();
-        let finish = |((lock, owners), leaving): (&(&LockInternals, &Owners), thread::Result<_>)| match leaving? {
-            Leaves::Over(result) => Ok(result),
-            Leaves::Again(held, done) => {
-                let deadline = deadline.unwrap_or_else(|| deadline_of(lock));
-                Ok(owners.left(&held, lock.await_release(done, deadline)))
-            }
+        // All of these before the first wait.
+        let settle = |((_, owners), leaving): (&(&LockInternals, &Owners), thread::Result<_>)| match leaving? {
             Leaves::Last(held) => match released.next() {
                 Some(Err(panic)) => {
                     drop(owners.left(&held, (Ok(()), None)));
                     Err(panic)
                 }
-                Some(Ok(released)) => Ok(owners.left(&held, released)),
-                None => Ok(Ok(())),
+                Some(Ok(released)) => Ok(Break(owners.left(&held, released))),
+                None => Ok(Break(Ok(()))),
             },
+            Leaves::Over(result) => Ok(Break(result)),
+            Leaves::Again(held, done) => Ok(Continue((held, done))),
         };
-        locks.iter().zip(leaving).map(finish).collect()
+        let settled: Vec<thread::Result<_>> = locks.iter().zip(leaving).map(settle).collect();
+        let wait = |((lock, owners), settled): (&(&LockInternals, &Owners), thread::Result<_>)| match settled? {
+            Break(result) => Ok(result),
+            Continue((held, done)) => {
+                let deadline = deadline.unwrap_or_else(|| deadline_of(lock));
+                Ok(owners.left(&held, lock.await_release(done, deadline)))
+            }
+        };
+        locks.iter().zip(settled).map(wait).collect()
     }
 
     /// Counts one hold less.
