@@ -38,6 +38,9 @@ use crate::{
 const WHEN_PUT_OFF: Duration = Duration::from_millis(100);
 const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 
+/// The bytes of a reply that are not the value: its header, the length, the stat.
+const BESIDE_THE_DATA: usize = 16 + 4 + 68;
+
 /// The kind of values that a recipe keeps in its znode.
 pub(super) struct Kind {
     /// The recipe's name in an error.
@@ -80,6 +83,8 @@ struct ValueState {
     put_off: Option<Occasion>,
     /// Whether the last read was refused, of which an unhandled error tells once.
     is_refused: bool,
+    /// The client's limit for a reply that was larger: asked for again, it would end the connection again.
+    too_large: Option<usize>,
     /// Reads the value again; no listener delays that, as a limit of leases may have shrunk.
     on_connection: Option<Arc<OnConnection>>,
     listeners: Vec<(ListenerId, Listener)>,
@@ -111,6 +116,7 @@ impl ValueZnode {
             watch: (0, None),
             put_off: None,
             is_refused: false,
+            too_large: None,
             on_connection: None,
             listeners: Vec::new(),
             next_listener: 1,
@@ -315,10 +321,11 @@ impl ValueZnode {
         };
         let (exists, get) = self.requests();
         let number = self.next_read();
-        let tickets = session.submit(vec![
-            Submission { request: exists, watcher: Some(self.watcher()), on_reply: on_reply() },
-            Submission { request: get, watcher: None, on_reply: on_reply() },
-        ]);
+        let mut requests = vec![Submission { request: exists, watcher: Some(self.watcher()), on_reply: on_reply() }];
+        if self.state.lock().too_large.is_none() {
+            requests.push(Submission { request: get, watcher: None, on_reply: on_reply() });
+        }
+        let tickets = session.submit(requests);
         self.watched_by(number, Some(Watch::new(session, tickets.first().copied().unwrap_or(Ticket(0)))));
     }
 
@@ -332,22 +339,43 @@ impl ValueZnode {
             Err(SessionError::Server(code)) => match code.meaning() {
                 Meaning::SessionGone => {}
                 // The watch tells of the next one.
-                Meaning::Final if code == ErrorCode::NoNode => {}
+                Meaning::Final if code == ErrorCode::NoNode => {
+                    let mut state = self.state.lock();
+                    (state.is_refused, state.too_large) = (false, None);
+                }
                 Meaning::NotNow | Meaning::Unknown => self.ask_later(occasion, WHEN_PUT_OFF),
                 // Servers may send no event without permission to read, nor when that is given back.
                 Meaning::Final => {
-                    let mut state = self.state.lock();
-                    let is_news = !std::mem::replace(&mut state.is_refused, true);
-                    let is_in_use = state.life == CuratorFrameworkState::Started;
-                    drop(state);
-                    if is_news && is_in_use {
-                        let error = Error::Server { code, operation: "get_data", path: self.path.clone() };
-                        self.keeps_last_value(error);
-                    }
+                    self.refused(SessionError::Server(code));
                     self.ask_later(occasion, AFTER_REFUSAL);
                 }
             },
+            Err(SessionError::FrameTooLarge { size, limit }) => {
+                self.state.lock().too_large = Some(limit);
+                self.refused(SessionError::FrameTooLarge { size, limit });
+            }
+            Ok(Response::Stat(stat)) => {
+                let mut state = self.state.lock();
+                let size = usize::try_from(stat.data_length).unwrap_or_default() + BESIDE_THE_DATA;
+                let fits_now = state.too_large.take_if(|limit| size <= *limit).is_some();
+                drop(state);
+                if fits_now {
+                    self.refresh(occasion);
+                }
+            }
             Ok(_) | Err(_) => {}
+        }
+    }
+
+    /// Tells it once, up to the next value.
+    fn refused(&self, error: SessionError) {
+        let mut state = self.state.lock();
+        let is_news = !std::mem::replace(&mut state.is_refused, true);
+        let is_in_use = state.life == CuratorFrameworkState::Started;
+        drop(state);
+        if is_news && is_in_use {
+            let call = self.client.call("get_data", &self.path, WaitBound::default());
+            self.keeps_last_value(call.error(error));
         }
     }
 
@@ -409,10 +437,10 @@ impl ValueZnode {
     }
 
     fn take(&self, session: &Arc<dyn Session>, data: &[u8], stat: &Stat, occasion: Occasion) -> Result<()> {
+        self.state.lock().is_refused = false;
         if let Some(rule) = (self.kind.broken_rule)(data) {
             return Err(Error::InvalidPath { path: self.path.clone(), rule });
         }
-        self.state.lock().is_refused = false;
         self.accept(session, stat, data, occasion);
         Ok(())
     }

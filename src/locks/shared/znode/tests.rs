@@ -80,6 +80,41 @@ fn what_is_put_off_is_asked_again_once_for_whatever_needed_it_most() {
     assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(5), "a reconnect is told in any case");
 }
 
+/// Each read of it would end the connection, on which all locks of the client depend.
+#[test]
+fn a_value_that_is_too_large_is_told_once_and_read_again_when_it_is_smaller() {
+    const LIMIT: usize = 1000;
+    let (client, session) = client();
+    let count = SharedCount::new(&client, "/c", 5).unwrap();
+    count.value.znode.state.lock().life = CuratorFrameworkState::Started;
+    let (tell, told) = crate::base::channel::unbounded();
+    client.add_unhandled_error_listener(move |what, error| tell.send(format!("{what}: {error}")).unwrap_or_default());
+    let stat = |size: usize| {
+        let data_length = i32::try_from(size).unwrap();
+        Ok(Response::Stat(Stat { version: 1, mzxid: 1, data_length, ..Stat::default() }))
+    };
+    let asked = || session.submissions.lock().len();
+    count.value.znode.refresh(Occasion::Change);
+    assert_eq!(asked(), 2);
+    session.answer(stat(LIMIT));
+    session.answer(Err(SessionError::FrameTooLarge { size: LIMIT + BESIDE_THE_DATA, limit: LIMIT }));
+    for _ in 0..3 {
+        count.value.znode.refresh(Occasion::Connection);
+        assert_eq!(asked(), 1, "not the value");
+        session.answer(stat(LIMIT - BESIDE_THE_DATA + 1));
+        assert_eq!(asked(), 0);
+    }
+    count.value.znode.refresh(Occasion::Change);
+    session.answer(stat(LIMIT - BESIDE_THE_DATA));
+    assert_eq!(asked(), 2);
+    session.answer(stat(4));
+    let stat = Stat { version: 2, mzxid: 2, data_length: 4, ..Stat::default() };
+    session.answer(Ok(Response::Data { data: vec![0, 0, 0, 7], stat }));
+    assert_eq!(count.count(), 7);
+    let told = told.recv_timeout(Duration::from_secs(20)).map(|one| (one, told.try_recv().is_err())).unwrap();
+    assert!(told.0.contains("keeps its last value") && told.1, "{told:?}");
+}
+
 #[test]
 fn an_answer_of_a_session_before_says_nothing_new() {
     let (client, session) = client();
