@@ -54,10 +54,8 @@ fn hold(kind: &str, client: &CuratorFramework, path: &str, options: &AcquireOpti
     macro_rules! with {
         ($lock:expr, $holds:expr) => {{
             let lock = $lock;
-            if kind.starts_with("cached") {
-                lock.lock().unwrap().release().unwrap();
-            }
             // On a machine that is busy no heartbeat may come through in time.
+            while kind.starts_with("cached") && lock.lock().and_then(|held| held.release()).is_err() {}
             let held = loop {
                 match lock.lock_with(options) {
                     Err(Error::Uncertain { .. }) => {}
