@@ -179,7 +179,7 @@ impl RunningCommand {
         // Word of its end may come after the signal.
         if self.status.is_some() || has_ended(self.command) {
             self.is_interrupted |= ends(signal as i32);
-            self.guard.family.signal(signal);
+            self.guard.signal(signal);
         } else {
             self.guard.family.signal_group(signal);
         }

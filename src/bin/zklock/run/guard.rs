@@ -162,9 +162,14 @@ impl Guard {
     }
 
     pub(super) fn asked_back(&mut self, request: &str) {
-        self.watchdog.look();
         voice::say(format_args!("{request}: {} gets TERM", self.what()));
-        self.family.signal(Signal::SIGTERM);
+        self.signal(Signal::SIGTERM);
+    }
+
+    /// Passes it on to the whole family, which it searches for.
+    pub(super) fn signal(&mut self, signal: Signal) {
+        self.watchdog.look();
+        self.family.signal(signal);
     }
 
     /// Whether nothing of the family lives. That takes a search, during which nothing else is looked at.

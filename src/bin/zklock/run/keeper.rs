@@ -245,7 +245,7 @@ impl Job<'_> {
                     let ends = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
                     let signal = signal.ok().and_then(|signal| Signal::try_from(signal).ok());
                     if let Some(signal) = signal.filter(|signal| ends.contains(signal)) {
-                        guard.family.signal(signal);
+                        guard.signal(signal);
                     }
                 },
                 recv(guard.words) -> word => if guard.heard(word.is_ok()) {
