@@ -14,6 +14,7 @@ use crate::{
         clock, log,
         sync::Mutex,
         threads::thread_id,
+        unlocked::drop_unlocked,
     },
     error::{Error, Result},
     framework::held::{
@@ -280,9 +281,11 @@ impl Owners {
     /// lock counts as a holder until it releases it.
     pub(crate) fn is_any(&self) -> bool {
         let mut owners = self.owners.lock();
-        owners.retain(|owner| !owner.is_over());
+        let over: Vec<_> = owners.extract_if(.., |owner| owner.is_over()).collect();
         let counts = |owner: &Owner| self.of_any_thread.is_none() || !owner.is_lost();
-        owners.iter().any(counts) || self.are_guards()
+        let is_any = owners.iter().any(counts);
+        drop_unlocked(owners, over);
+        is_any || self.are_guards()
     }
 
     /// Returns the hold that the calling thread would release.
