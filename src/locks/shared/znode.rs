@@ -41,6 +41,10 @@ const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 /// The bytes of a reply that are not the value: its header, the length, the stat.
 const BESIDE_THE_DATA: usize = 16 + 4 + 68;
 
+fn size_of_reply(stat: &Stat) -> usize {
+    usize::try_from(stat.data_length).unwrap_or_default() + BESIDE_THE_DATA
+}
+
 /// The kind of values that a recipe keeps in its znode.
 pub(super) struct Kind {
     /// The recipe's name in an error.
@@ -282,18 +286,33 @@ impl ValueZnode {
         (Request::Exists { path: path(), watch: true }, Request::GetData { path: path(), watch: false })
     }
 
+    fn look(&self) -> Request {
+        Request::Exists { path: self.node.as_str().to_owned(), watch: false }
+    }
+
     /// Reads the value and watches it, and waits for that.
     fn read(self: &Arc<Self>, occasion: Occasion) -> Result<()> {
         let call = self.client.call("get_data", &self.path, WaitBound::default());
         call.retry(|session| {
             let (exists, get) = self.requests();
+            let was_too_large = self.state.lock().too_large.is_some();
+            if was_too_large
+                && let Response::Stat(stat) = call.ask(session, self.look())?
+                && let Some(limit) = self.limit_below(&stat)
+            {
+                return Err(call.error(SessionError::FrameTooLarge { size: size_of_reply(&stat), limit }));
+            }
             let number = self.next_read();
             let mut sent = submit(session, vec![(exists, Some(self.watcher())), (get, None)]).into_iter();
             let (Some((looked, watch)), Some((read, _))) = (sent.next(), sent.next()) else {
                 return Err(call.connection_loss());
             };
             call.reply(looked)?;
-            match call.reply(read)? {
+            let read = call.reply(read);
+            if let Err(Error::FrameTooLarge { limit, .. }) = &read {
+                self.state.lock().too_large = Some(*limit);
+            }
+            match read? {
                 Response::Data { data, stat } => {
                     self.watched_by(number, watch);
                     self.take(session, &data, &stat, occasion)
@@ -354,17 +373,20 @@ impl ValueZnode {
                 self.state.lock().too_large = Some(limit);
                 self.refused(SessionError::FrameTooLarge { size, limit });
             }
-            Ok(Response::Stat(stat)) => {
-                let mut state = self.state.lock();
-                let size = usize::try_from(stat.data_length).unwrap_or_default() + BESIDE_THE_DATA;
-                let fits_now = state.too_large.take_if(|limit| size <= *limit).is_some();
-                drop(state);
-                if fits_now {
-                    self.refresh(occasion);
-                }
+            Ok(Response::Stat(stat)) if self.state.lock().too_large.is_some() => {
+                // Not from a thread that reads for the session.
+                let pause = if self.limit_below(&stat).is_some() { AFTER_REFUSAL } else { Duration::ZERO };
+                self.ask_later(occasion, pause);
             }
             Ok(_) | Err(_) => {}
         }
+    }
+
+    /// The client's limit, if the value was larger and still is.
+    fn limit_below(&self, stat: &Stat) -> Option<usize> {
+        let limit = &mut self.state.lock().too_large;
+        *limit = limit.filter(|limit| *limit < size_of_reply(stat));
+        *limit
     }
 
     /// Tells it once, up to the next value.

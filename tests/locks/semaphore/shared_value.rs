@@ -73,6 +73,31 @@ fn a_value_that_may_not_be_read_for_a_while_is_heard_of_later_and_the_refusal_on
     assert!(errors.is_empty());
 }
 
+/// Each read of it would end the connection, on which all locks of the client depend.
+#[test]
+fn a_value_above_the_frame_limit_ends_one_connection_and_is_heard_of_when_it_is_smaller() {
+    let proxy = FaultProxy::start(server().connect_string()).unwrap();
+    let client = connect(builder_at(&proxy.connect_string(), &namespace()).max_frame_size(64 << 10));
+    let (sender, errors) = unbounded();
+    client.add_unhandled_error_listener(move |message, _| {
+        let _ = sender.send(message.to_owned());
+    });
+    let (ours, others) = (started(&client, "/v", "seed"), another(&client));
+    let known = ours.versioned_value();
+    others.set_data().for_path_and_data("/v", vec![7; 100 << 10]).unwrap();
+    let told = errors.recv_timeout(PATIENCE).unwrap();
+    assert!(told.contains("keeps its last value"), "{told}");
+    eventually("it is connected again", || proxy.connections() == 2 && client.is_connected());
+    for _ in 0..3 {
+        let refused = ours.try_set_value(&known, "x");
+        assert!(matches!(refused, Err(Error::FrameTooLarge { .. })), "{refused:?}");
+    }
+    assert_eq!((ours.value(), proxy.connections()), (b"seed".to_vec(), 2));
+    others.set_data().for_path_and_data("/v", "small").unwrap();
+    eventually("the smaller value", || ours.value() == b"small");
+    assert!(errors.is_empty() && proxy.connections() == 2);
+}
+
 /// CURATOR-688: by version and value alone the old one would pass for the new one.
 #[test]
 fn a_znode_that_was_made_anew_is_another_value_even_with_the_same_version_and_bytes() {
