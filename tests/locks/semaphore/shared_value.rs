@@ -12,7 +12,8 @@ use std::{
 use crossbeam_channel::{Receiver, unbounded};
 use curator_locks::{
     Acl, ConnectionState, CuratorFramework, Error, InterProcessSemaphoreV2, SharedCountReader, SharedValue,
-    SharedValueListener, SharedValueReader, perms, testing::FaultProxy,
+    SharedValueListener, SharedValueReader, perms,
+    testing::{FaultProxy, op},
 };
 use parking_lot::Mutex;
 
@@ -66,8 +67,8 @@ fn a_value_that_may_not_be_read_for_a_while_is_heard_of_later_and_the_refusal_on
     let told = errors.recv_timeout(PATIENCE).unwrap();
     assert!(told.contains("keeps its last value"), "{told}");
     assert_eq!(ours.value(), b"seed");
-    // Refused again meanwhile.
-    thread::sleep(Duration::from_millis(2500));
+    let asked = proxy.requests(op::GET_DATA);
+    eventually("it is refused again, and once more", || proxy.requests(op::GET_DATA) >= asked + 2);
     allow(perms::ALL);
     eventually("the value that was written without an event", || ours.value() == b"unread");
     assert!(errors.is_empty());
