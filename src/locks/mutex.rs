@@ -293,10 +293,9 @@ impl InterProcessMutex {
         if !self.internals.may_enter_again(&self.owners, wait)? {
             return Ok(None);
         }
-        if let Some(held) = self.owners.enter_again(&self.internals)? {
+        if let Some(held) = self.owners.enter_again(&self.internals, wait)? {
             return Ok(Some(held));
         }
-        self.internals.refuse_again(&self.owners, wait)?;
         self.internals.observed(self.internals.recipe.kind.name(), slice::from_ref, || {
             if let Some(writer) = self.writers.as_ref().and_then(|writers| writers.current()) {
                 if let Some((cache, tenure)) = writer.cache() {

@@ -106,19 +106,24 @@ impl Owners {
         meant.map(|(index, _)| index)
     }
 
-    /// Counts one more hold of the calling thread. `None`: it holds nothing yet, or may not hold the lock twice.
-    pub(crate) fn enter_again(&self, lock: &LockInternals) -> Result<Option<Arc<HeldNode>>> {
+    /// Counts one more hold of the calling thread. `None`: it holds nothing yet. One that may not hold the lock twice is refused,
+    /// but for a mere try, which waits for no holder.
+    pub(crate) fn enter_again(&self, lock: &LockInternals, wait: Wait<'_>) -> Result<Option<Arc<HeldNode>>> {
         let mut owners = self.owners.lock();
         let own = self.meant(&owners, Owner::is_holder).and_then(|index| owners.get_mut(index));
         let Some(Owner { held, state: OwnerState::Holds(count), .. }) = own else { return Ok(None) };
         if let Some(reason) = held.lost() {
             return Err(lock.lost(reason));
         }
-        if !lock.is_reentrant {
-            return Ok(None);
+        if lock.is_reentrant {
+            *count += 1;
+            Ok(Some(held.clone()))
+        } else if wait.only_try {
+            Ok(None)
+        } else {
+            let waiting_for = format!("{} of {}", lock.recipe.kind, lock.base_path());
+            Err(Error::WouldDeadlock { waiting_for, held: lock.name_of(lock.recipe.kind, held) })
         }
-        *count += 1;
-        Ok(Some(held.clone()))
     }
 
     pub(crate) fn entered(&self, lock: &LockInternals, held: Arc<HeldNode>) {
@@ -345,17 +350,6 @@ impl LockInternals {
             Err(WaitEnd::Cancelled) => Err(Error::Cancelled { path: self.base_path().to_owned() }),
             Err(WaitEnd::Deadline) if wait.options.timeout_is_error => Err(self.still_taken(None)),
             Err(WaitEnd::Deadline) => Ok(false),
-        }
-    }
-
-    /// Refuses a thread that holds the lock already and may not hold it twice. A mere try waits for no holder.
-    pub(in crate::locks) fn refuse_again(&self, owners: &Owners, wait: Wait<'_>) -> Result<()> {
-        match owners.current().filter(|_| !self.is_reentrant && !wait.only_try) {
-            Some(held) => {
-                let waiting_for = format!("{} of {}", self.recipe.kind, self.base_path());
-                Err(Error::WouldDeadlock { waiting_for, held: self.name_of(self.recipe.kind, &held) })
-            }
-            None => Ok(()),
         }
     }
 
