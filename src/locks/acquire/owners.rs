@@ -136,7 +136,9 @@ impl Owners {
         let mut forgotten: Vec<Owner> = owners.extract_if(.., is_obsolete).collect();
         owners.push(Owner { thread, held, state: OwnerState::Holds(1) });
         if self.of_any_thread.is_some() {
-            let mut ended = owners.iter().enumerate().filter(|(_, owner)| !owner.is_holder() || owner.is_lost());
+            // A fenced one is kept: to release it is what takes its fence away, or else the process soon ends.
+            let is_ended = |owner: &Owner| !owner.is_holder() || owner.is_lost() && owner.held.fences() == 0;
+            let mut ended = owners.iter().enumerate().filter(|(_, owner)| is_ended(owner));
             let oldest = ended.next().map(|(index, _)| index);
             forgotten.extend(oldest.filter(|_| ended.count() >= MAX_ENDED).map(|index| owners.remove(index)));
         }

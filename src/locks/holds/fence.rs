@@ -203,11 +203,11 @@ mod tests {
         let enter = |margin| {
             let options = AcquireOptions::new().self_fence(margin);
             fenced(&options, |_| Ok(Some(())), |()| vec![hold.clone()], drop).unwrap();
-            fence::count(&held)
+            held.fences()
         };
         assert_eq!((0..5).map(|_| enter(MARGIN)).max(), Some(1));
         assert_eq!([enter(MARGIN * 2), enter(MARGIN), enter(MARGIN * 2)], [2; 3], "the larger margin counts");
         held.released();
-        assert_eq!(fence::count(&held), 0);
+        assert_eq!(held.fences(), 0);
     }
 }

@@ -152,18 +152,37 @@ fn a_release_that_comes_late_ends_its_own_hold_and_no_other() {
     });
 }
 
+/// Has another thread acquire the mutex and go, and deletes its lease.
+fn lost_by_a_thread(
+    client: &CuratorFramework,
+    mutex: &InterProcessSemaphoreMutex,
+    options: &AcquireOptions,
+) -> Vec<Hold> {
+    let acquire = || mutex.acquire_holds(options).unwrap().unwrap();
+    let holds = thread::scope(|scope| scope.spawn(acquire).join().unwrap());
+    client.delete().for_path(holds[0].path()).unwrap();
+    eventually("it is lost", || !mutex.is_acquired_in_this_process());
+    holds
+}
+
 #[test]
 fn what_threads_have_lost_and_never_release_does_not_count_as_held_for_ever() {
     let client = client_in("m_never_released");
     let mutex = InterProcessSemaphoreMutex::new(&client, "/m").unwrap();
-    for _ in 0..40 {
-        thread::scope(|scope| scope.spawn(|| mutex.acquire().unwrap()).join().unwrap());
-        let [lease] = &children(&client, "/m/leases")[..] else { panic!("one lease") };
-        client.delete().for_path(&format!("/m/leases/{lease}")).unwrap();
-        eventually("it is lost", || !mutex.is_acquired_in_this_process());
-    }
+    (0..40).for_each(|_| drop(lost_by_a_thread(&client, &mutex, &AcquireOptions::new())));
     let held = client.metrics().held;
     assert!(held <= 33, "{held}");
+}
+
+#[test]
+fn a_fenced_hold_that_was_lost_can_be_given_back_after_any_number_of_losses() {
+    let client = client_in("m_fenced_and_lost");
+    let mutex = InterProcessSemaphoreMutex::new(&client, "/m").unwrap();
+    // It would end this process 40 s later.
+    let fenced = lost_by_a_thread(&client, &mutex, &AcquireOptions::new().self_fence(SHORT));
+    (0..40).for_each(|_| drop(lost_by_a_thread(&client, &mutex, &AcquireOptions::new())));
+    assert_lost(mutex.release_holds(&fenced));
+    assert!(matches!(mutex.release_holds(&fenced), Err(Error::NotOwner { .. })));
 }
 
 #[test]

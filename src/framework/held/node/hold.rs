@@ -230,6 +230,10 @@ impl HeldNode {
         }
     }
 
+    pub(crate) fn fences(&self) -> usize {
+        fence::count(ptr::from_ref(self).addr())
+    }
+
     /// Whether a fence that lasts as long as the hold has at least this margin.
     pub(crate) fn is_fenced_by(&self, margin: Duration) -> bool {
         self.inner.lock().fenced_by.is_some_and(|by| by >= margin)
