@@ -152,7 +152,10 @@ impl HeldZnode {
             let mut inner = self.inner.lock();
             let pause = match error {
                 // Servers before 3.8.4 tell without read permission, too, whether it is there (ZOOKEEPER-2590).
-                SessionError::Server(ErrorCode::NoAuth) if !mem::replace(&mut inner.may_not_read, true) => {
+                // Data above the client's frame limit would end the next connection as well.
+                SessionError::Server(ErrorCode::NoAuth) | SessionError::FrameTooLarge { .. }
+                    if !mem::replace(&mut inner.may_not_read, true) =>
+                {
                     Duration::ZERO
                 }
                 SessionError::Server(ErrorCode::NoAuth) => self.session.timeout(),

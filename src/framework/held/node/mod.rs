@@ -107,7 +107,7 @@ struct ZnodeState {
     is_watched: bool,
     /// The connection over which a question came to nothing, and until when it is not asked again there.
     failed: Option<(u64, Instant)>,
-    /// The server has refused the data, so it is asked only whether the znode is there.
+    /// The server has refused the data, or they are too large: it is asked only whether the znode is there.
     may_not_read: bool,
     /// When to ask that again: servers may send no event without read permission (CVE-2024-23944).
     asks_again: Option<Instant>,

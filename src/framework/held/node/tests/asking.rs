@@ -1,7 +1,7 @@
 //! What the server is asked about a held znode, and when again.
 
 use super::*;
-use crate::base::clock;
+use crate::{base::clock, proto::request::Request};
 
 /// Who looked over the second connection may say so after the client's thread has looked over the third.
 #[test]
@@ -34,6 +34,20 @@ fn a_watch_that_was_refused_is_asked_for_again_and_not_in_a_circle() {
     assert_eq!(rig.requests(), 0);
     rig.look_at(refused + WATCH_AFTER + MOMENT);
     assert_eq!(rig.requests(), 1);
+}
+
+#[test]
+fn data_above_the_frame_limit_end_one_connection() {
+    let rig = Rig::new(None);
+    let node = rig.hold();
+    rig.look_at(node.since + WATCH_AFTER);
+    rig.said.connection.store(2, Ordering::Release);
+    rig.answer(Err(SessionError::FrameTooLarge { size: 2000, limit: 1024 }));
+    rig.look_at(clock::now() + WATCH_AFTER);
+    let asked = rig.said.submissions.lock()[0].request.clone();
+    assert!(matches!(asked, Request::Exists { watch: true, .. }), "{asked:?}");
+    rig.answer(Ok(Response::Stat(Stat { czxid: 3, ephemeral_owner: 7, ..Stat::default() })));
+    assert_eq!(node.state(rig.begun), HoldState::Held);
 }
 
 /// The watch stays, though no event may come: CVE-2024-23944.
