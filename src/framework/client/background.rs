@@ -92,6 +92,7 @@ impl Background {
             match event {
                 Some(Event::Stop) => {
                     self.look(clock::now());
+                    self.core.held.remove_all();
                     return self.core.dispatcher.stop();
                 }
                 Some(event) => drop(caught("a step of the client's thread", || self.take(event))),

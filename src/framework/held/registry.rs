@@ -1,6 +1,7 @@
 //! All znodes held by one client, and when to look at them again.
 
 use std::{
+    mem,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     ptr,
     sync::{
@@ -15,7 +16,10 @@ use super::{
     node::{HeldNode, HeldZnode, RevocableNode, Znode},
 };
 use crate::{
-    base::{clock, collections::HashMap, paths::ServerPath, sync::Mutex, telemetry::counters::Counters},
+    base::{
+        clock, collections::HashMap, paths::ServerPath, sync::Mutex, telemetry::counters::Counters,
+        unlocked::drop_unlocked,
+    },
     error::LostReason,
     framework::events::{
         dispatch::Dispatcher,
@@ -52,6 +56,14 @@ struct Registry {
     given_up: Option<Weak<dyn Session>>,
     /// Whether the client is closed. A lock that is granted during the close is lost at once: no look follows.
     is_closed: bool,
+}
+
+fn let_go(first: &Arc<HeldNode>) {
+    if let Some(counters) = first.counters() {
+        counters.held.add(-1);
+    }
+    // Otherwise the znode and its first hold would keep each other alive.
+    first.znode().attend_no_more(first);
 }
 
 impl HeldNodes {
@@ -122,14 +134,17 @@ impl HeldNodes {
     /// Looks no more after the znode of this hold.
     pub(crate) fn remove(&self, hold: &HeldNode) {
         let Some(first) = self.nodes.lock().nodes.remove(&hold.znode().id) else { return };
-        if let Some(counters) = first.counters() {
-            counters.held.add(-1);
-        }
-        // Otherwise the znode and its first hold would keep each other alive.
-        first.znode().attend_no_more(&first);
+        let_go(&first);
         if first.session().is_ended() {
             self.end_unless_held(first.session());
         }
+    }
+
+    /// Looks after nothing any more, once a closed client has told all that are left: some have nobody who would remove them.
+    pub(crate) fn remove_all(&self) {
+        let nodes = mem::take(&mut self.nodes.lock().nodes);
+        nodes.values().for_each(let_go);
+        drop_unlocked((), nodes.into_values());
     }
 
     /// [`remove`](Self::remove) of a lost hold whose holder may not have heard, and works on what it was told before: its session
@@ -237,7 +252,7 @@ impl HeldNodes {
             }
         };
         let mut next = [needed, registry.next_look].into_iter().flatten().min();
-        let was_idle = std::mem::replace(&mut registry.was_idle, next.is_none());
+        let was_idle = mem::replace(&mut registry.was_idle, next.is_none());
         if next.is_none() && !was_idle {
             next = Some(now + WATCH_AFTER);
         }

@@ -512,6 +512,25 @@ fn closing_the_client_is_told_and_ends_leadership() {
     assert!(matches!(latch.await_leadership(), Err(Error::ClientClosed)));
 }
 
+#[test]
+fn a_term_that_its_client_has_closed_is_forgotten_although_a_listener_still_runs() {
+    struct Rests;
+    impl LeaderLatchListener for Rests {
+        fn is_leader(&self, _leadership: &Leadership) {}
+        fn not_leader(&self) {
+            thread::sleep(Duration::from_millis(300));
+        }
+    }
+    let client = client();
+    let (latch, told) = latch(&client);
+    latch.add_listener(Rests);
+    latch.start().unwrap();
+    assert_eq!(told.next(), Leads);
+    client.close();
+    eventually("its hold is forgotten", || client.metrics().held == 0);
+    assert_eq!(told.next(), Ends);
+}
+
 /// CURATOR-645 and its like: whoever is looked for may go at that very moment.
 #[test]
 fn never_two_leaders_and_never_none_while_everybody_comes_and_goes() {
