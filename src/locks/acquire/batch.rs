@@ -18,7 +18,10 @@ use crate::{
     error::{Error, Meaning, Result},
     framework::{
         cleanup::jobs::Job,
-        client::{call::Call, core::Core},
+        client::{
+            call::Call,
+            core::{Core, CuratorFramework},
+        },
         znodes::create::protection,
     },
     locks::{
@@ -117,7 +120,11 @@ impl Batch {
         let (mut run, mut directories): (Vec<&Arc<LockInternals>>, HashSet<&ServerPath>) = Default::default();
         let plain = |lock: Option<&'a dyn Batched>| lock.filter(|lock| lock.is_plain()).map(|lock| lock.of_batch().0);
         for lock in locks.map_while(plain) {
-            let is_of_client = run.first().is_none_or(|first| Arc::ptr_eq(&first.client().core, &lock.client().core));
+            // One namespace: missing directories are made together, and below it.
+            let is_of = |of: &CuratorFramework, client: &CuratorFramework| {
+                Arc::ptr_eq(&of.core, &client.core) && of.prefix == client.prefix
+            };
+            let is_of_client = run.first().is_none_or(|first| is_of(first.client(), lock.client()));
             // A search for a znode of an earlier acquire there lists the directory by itself.
             let is_searched = lock.client().core.cleanup.is_searching(lock.directory());
             if !is_of_client || is_searched || !directories.insert(lock.directory()) {

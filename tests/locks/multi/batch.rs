@@ -456,3 +456,18 @@ fn two_of_one_directory_and_locks_of_other_kinds_and_clients_go_by_themselves() 
         assert_eq!(scene.left(&paths), [0; 3]);
     }
 }
+
+#[test]
+fn missing_directories_are_made_as_each_client_wants_its_parents() {
+    let scene = Scene::of(&[], curator_locks::Builder::dont_use_container_parents);
+    let root = scene.client.using_namespace("").unwrap();
+    let members: [Arc<dyn InterProcessLock>; 2] = [
+        Arc::new(InterProcessMutex::new(&scene.client, "/one").unwrap()),
+        Arc::new(InterProcessMutex::new(&root, "/short").unwrap()),
+    ];
+    let both = InterProcessMultiLock::from_locks(members).unwrap();
+    both.lock().unwrap().release().unwrap();
+    let containers = scene.proxy.log().into_iter().filter(|request| request.op == op::CREATE_CONTAINER);
+    let made: Vec<_> = containers.filter_map(|request| request.path).collect();
+    assert_eq!(made, [format!("/{}", scene.client.namespace())], "all but a namespace stay");
+}
