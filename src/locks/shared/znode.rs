@@ -239,9 +239,6 @@ impl ValueZnode {
     }
 
     pub(super) fn close(&self) {
-        let mut state = self.state.lock();
-        let listeners = std::mem::take(&mut state.listeners);
-        drop_unlocked(state, listeners);
         self.stop(CuratorFrameworkState::Stopped);
     }
 
@@ -517,8 +514,11 @@ impl ValueZnode {
             state.life = life;
         }
         let (watch, on_connection) = (state.watch.1.take(), state.on_connection.take());
+        let is_over = state.life == CuratorFrameworkState::Stopped;
+        let listeners = if is_over { std::mem::take(&mut state.listeners) } else { Vec::new() };
         drop_unlocked(state, watch);
         drop_unlocked((), on_connection);
+        drop_unlocked((), listeners);
     }
 }
 
