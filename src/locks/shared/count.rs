@@ -23,7 +23,8 @@ use crate::{
 /// It is a [`SharedValue`] of four bytes, the most significant first, as in Curator. Clones are handles of the same count.
 ///
 /// While the connection is suspended the value may be old. After a reconnect, and in a new session, the client reads it
-/// again. Reading it here costs nothing: the client keeps the last known value, and a watch keeps that up to date.
+/// again. Reading it here costs nothing: the client keeps the last known value, and a watch keeps that up to date. A read that is
+/// refused, or data of another length, leaves the last known value ([more](crate::SharedValue#when-it-may-not-be-read)).
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {

@@ -23,6 +23,11 @@ use crate::{
 /// While the connection is suspended, or the session lost, the value may be old. After a reconnect, and in a new session,
 /// the client reads it again and tells the listeners, also if it is the same.
 ///
+/// # When it may not be read
+/// A read that the server refuses, for want of the READ right, and a value larger than the client's [frame limit](crate::Builder::max_frame_size) leave the
+/// last known value. The client's [unhandled-error listeners](crate::CuratorFramework::add_unhandled_error_listener) hear of that
+/// once, and the client tries again each second.
+///
 /// ```
 /// # curator_locks::docs::example(|client| {
 /// use curator_locks::SharedValue;
@@ -96,7 +101,8 @@ impl SharedValue {
     ///
     /// If the reply is lost and the value has changed, the call fails with
     /// [`Error::ConnectionLoss`](crate::Error::ConnectionLoss): it never guesses whose write that was. (Curator says
-    /// `false` then, even if the value was written.)
+    /// `false` then, even if the value was written.) What is compared is the version, as the server does: a value of a znode that
+    /// was deleted and made anew, with the same version again, is overwritten as long as the client has not heard of that.
     ///
     /// # Errors
     /// As [`SharedValue::set_value`], and [`Error::NotInUse`](crate::Error::NotInUse) before a start, when nothing is known.
