@@ -7,7 +7,7 @@ use std::{
 
 use crossbeam_channel::bounded;
 use curator_locks::{
-    CuratorFramework, Error, HoldState, LostReason, RetryNTimes, Revoker,
+    Acl, CuratorFramework, Error, HoldState, LostReason, RetryNTimes, Revoker, perms,
     testing::{FaultProxy, TestingServer},
 };
 
@@ -126,6 +126,21 @@ fn no_lock_is_handed_out_while_there_is_no_connection() {
         let path = waits.join().unwrap();
         assert!(path == node || is_listed, "{path}: the session lives, and {node} was there all the time");
     });
+}
+
+/// CVE-2024-23944: servers tell nobody of the end of a znode that it may not read.
+#[test]
+fn a_list_without_its_znode_tells_a_holder_of_the_loss() {
+    let server = TestingServer::start().unwrap();
+    let client = connect(builder(&server, &namespace()));
+    let mutex = cached(&client);
+    let held = mutex.lock().unwrap();
+    eventually("the watches", || server.watch_count().unwrap() == 2);
+    let everybody = Acl { perms: perms::ALL & !perms::READ, ..Acl::open_unsafe().remove(0) };
+    client.set_acl().for_path(held.path(), vec![everybody]).unwrap();
+    client.delete().for_path(held.path()).unwrap();
+    eventually("it is told", || held.is_lost());
+    assert!(matches!(held.release(), Err(Error::LockLost { reason: LostReason::NodeDeleted, .. })));
 }
 
 /// As without caching: a guard that has outlived its lock object hears of requests, and gives the lock back.

@@ -20,9 +20,13 @@ use crate::{
             options::Caching,
         },
     },
-    proto::{request::Request, response::Response, types::EventType},
+    proto::{
+        request::Request,
+        response::Response,
+        types::{ErrorCode, EventType},
+    },
     session::{
-        api::{Reply, Submission, Ticket, WatchEvent, Watcher},
+        api::{Reply, SessionError, Submission, Ticket, WatchEvent, Watcher},
         wait::{pending::Watch, reply_slot::ReplySender},
     },
 };
@@ -221,6 +225,7 @@ impl Cache {
             }
         });
         let (this, own) = (self.this.clone(), node.path().name().to_owned());
+        let (connection, znode) = (node.session().connection(), Arc::downgrade(node.znode()));
         let on_reply = Box::new(move |reply: Reply| {
             let Some(cache) = this.upgrade() else { return };
             match &reply {
@@ -231,6 +236,12 @@ impl Cache {
                 }
                 // The look failed, or does not even show the own znode: another contender may wait.
                 _ => cache.in_background(move |cache| cache.ends_with_turn(number)),
+            }
+            if let (Ok(Response::Children { names, .. }), Some(znode)) = (&reply, znode.upgrade())
+                && !names.contains(&own)
+            {
+                // The list is newer than the znode. Servers may withhold the event of its end: CVE-2024-23944.
+                znode.seen(connection, Err(SessionError::Server(ErrorCode::NoNode)));
             }
         });
         let request =
