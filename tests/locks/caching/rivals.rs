@@ -118,6 +118,25 @@ fn a_request_to_give_the_lock_back_reaches_the_holder_and_ends_an_idle_tenure() 
 }
 
 #[test]
+fn a_request_to_a_process_that_queues_ends_the_tenure_that_follows() {
+    let client = support::client();
+    let (lock, plain) = (cached(&client), mutex(&another(&client)));
+    let (asked, is_asked) = unbounded();
+    lock.on_revocation(move |request| asked.send(request.hold().is_none()).unwrap());
+    let held = plain.lock().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| lock.lock().unwrap().release().unwrap());
+        let nodes = await_queue(&client, PATH, 2);
+        Revoker::attempt_revoke(&client, &nodes[1]).unwrap();
+        assert_eq!(is_asked.recv_timeout(PATIENCE), Ok(true));
+        held.release().unwrap();
+        waiter.join().unwrap();
+    });
+    // It would be kept for an hour.
+    await_queue(&client, PATH, 0);
+}
+
+#[test]
 fn a_listener_for_the_next_hold_hears_of_no_request_for_the_znode_that_is_idle() {
     let client = support::client();
     let lock = cached(&client);

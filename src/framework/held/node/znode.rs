@@ -194,7 +194,7 @@ impl HeldZnode {
     }
 
     /// Whether neither a loss nor a release was recorded.
-    pub(super) fn is_lasting(&self) -> bool {
+    pub(crate) fn is_lasting(&self) -> bool {
         !self.inner.lock().life.is_over()
     }
 

@@ -260,7 +260,7 @@ impl Cache {
         if has_time { self.watch_directory(number) } else { self.rivals_came(number) }
     }
 
-    fn rivals_came(&self, number: u64) {
+    pub(super) fn rivals_came(&self, number: u64) {
         self.step(|local_queue| local_queue.rivals_came(number, clock::now()));
     }
 
@@ -286,7 +286,12 @@ impl Cache {
             let state = self.state.lock();
             let number = held.and_then(|held| state.number(held.znode()));
             // A thread with a turn may not listen yet. Later threads have nothing to do with this request.
-            (number, held.is_some() && number.is_none_or(|number| state.local_queue.inside(number) == 0))
+            let is_idle = |held: &HeldNode| match number {
+                Some(number) => state.local_queue.inside(number) == 0,
+                // Given back, or granted right now.
+                None => !held.znode().is_lasting(),
+            };
+            (number, held.is_some_and(is_idle))
         };
         if let Some((request, listener)) = unheard.zip(self.lock(mode).revocable_node()).filter(|_| !is_idle) {
             listener.tell(request);

@@ -160,18 +160,23 @@ impl<'a> Entering<'a> {
         node.serve(self.cache.this.clone());
         // Only events in the order of time come before another contender can be granted the lock.
         let may_last = node.session().tells_in_order();
-        let has_begun = self.cache.step_with(|state| {
+        let begun = self.cache.step_with(|state| {
             let Some((turn, number, next)) = state.local_queue.granted(self.who, may_last, clock::now()) else {
-                return (false, Next::default());
+                return (None, Next::default());
             };
             state.tenures.insert(number, node.clone());
             self.has_turn(state, turn);
-            (true, next)
+            (Some(number), next)
         });
-        if !has_begun {
+        let Some(number) = begun else {
             lock.release_in_background(&node);
+            return Ok(false);
+        };
+        // A request to give it back came while this thread queued, or while it was granted the lock.
+        if node.revocable().is_some_and(|revocable| revocable.last().is_some()) {
+            self.cache.rivals_came(number);
         }
-        Ok(has_begun)
+        Ok(true)
     }
 
     /// Takes the lock on its turn, unless a last look shows that it is not certain. `Break(None)`: the time was up;
