@@ -37,6 +37,8 @@ const MARGIN: Duration = Duration::from_millis(200);
 const MS: Duration = Duration::from_millis(1);
 /// For those whose session a busy machine must not keep from being proved.
 const LONG: Duration = Duration::from_secs(10);
+/// A watched holder tells when it has less left than so many twentieths of that.
+const MARGINS: u32 = 7;
 
 /// Nine kinds of holds, and how the next holder gets it.
 const KINDS: [&str; 9] =
@@ -200,7 +202,9 @@ fn waits(client: &CuratorFramework, holds: &[Hold]) {
             "abort" => fence = fence.map(|fence| curator_locks::SelfFence::aborting(fence).unwrap()),
             "unfence" => fence = None,
             "forget" => std::mem::forget(fence.take()),
-            "watch" => holds[0].on_deadline(LONG / 10, |event| say(&format!("{event:?}"))),
+            "watch" => (1..=MARGINS).for_each(|twentieths| {
+                holds[0].on_deadline(LONG * twentieths / 20, move |_| say(&twentieths.to_string()));
+            }),
             "refused" => {
                 let Err(Error::Io { source, .. }) = holds[0].self_fence(MARGIN) else { panic!("it is fenced") };
                 assert_eq!(source.kind(), io::ErrorKind::Unsupported, "{source}");
@@ -455,10 +459,16 @@ mod slow {
         watched.iter_mut().for_each(|child| told(child, "watch"));
         thread::sleep(Duration::from_secs(seconds.try_into().unwrap()));
         let ended = holders.iter_mut().filter_map(ChildProcess::status).count();
-        // Those that came as near to their end, by their own clocks: the machine has kept them from the servers.
-        let near = watched.iter().filter(|child| child.heard().is_some()).count();
+        // How near to their end they came, by their own clocks: the machine has kept them from the servers.
+        let least =
+            |child: &ChildProcess| std::iter::from_fn(|| child.heard()).map(|said| said.parse::<u32>().unwrap()).min();
+        let least: Vec<_> = watched.iter().filter_map(least).collect();
+        let within = |margin: &u32| least.iter().filter(|least| *least <= margin).count();
+        let near = within(&2);
         println!(
-            "{count} fenced holders for {seconds} s: {ended} ended; of as many without a fence {near} were near their end"
+            "{count} fenced holders for {seconds} s: {ended} ended; of as many without a fence had at some time less than 1/20, \
+             2/20 ... {MARGINS}/20 of the session timeout left: {:?}",
+            (1..=MARGINS).map(|margin| within(&margin)).collect::<Vec<_>>()
         );
         for holder in &mut holders {
             if holder.status().is_none() {
