@@ -235,13 +235,13 @@ impl Cache {
                     }
                 }
                 // The look failed, or does not even show the own znode: another contender may wait.
-                _ => cache.in_background(move |cache| cache.ends_with_turn(number)),
-            }
-            if let (Ok(Response::Children { names, .. }), Some(znode)) = (&reply, znode.upgrade())
-                && !names.contains(&own)
-            {
-                // The list is newer than the znode. Servers may withhold the event of its end: CVE-2024-23944.
-                znode.seen(connection, Err(SessionError::Server(ErrorCode::NoNode)));
+                _ => {
+                    cache.in_background(move |cache| cache.ends_with_turn(number));
+                    if let (Ok(Response::Children { .. }), Some(znode)) = (&reply, znode.upgrade()) {
+                        // The list is newer than the znode. Servers may withhold the event of its end: CVE-2024-23944.
+                        znode.seen(connection, Err(SessionError::Server(ErrorCode::NoNode)));
+                    }
+                }
             }
         });
         let request =
