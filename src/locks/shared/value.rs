@@ -24,9 +24,9 @@ use crate::{
 /// the client reads it again and tells the listeners, also if it is the same.
 ///
 /// # When it may not be read
-/// A read that the server refuses, for want of the READ right, and a value larger than the client's [frame limit](crate::Builder::max_frame_size) leave the
-/// last known value. The client's [unhandled-error listeners](crate::CuratorFramework::add_unhandled_error_listener) hear of that
-/// once, and the client tries again each second.
+/// A read that the server refuses, for want of the READ right, and a value larger than the client's
+/// [frame limit](crate::Builder::max_frame_size) leave the last known value. The client's [unhandled-error
+/// listeners](crate::CuratorFramework::add_unhandled_error_listener) hear of that once, and the client tries again each second.
 ///
 /// ```
 /// # curator_locks::docs::example(|client| {
