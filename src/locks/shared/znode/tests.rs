@@ -3,6 +3,7 @@
 use std::{
     sync::atomic::{AtomicI32, Ordering},
     thread,
+    time::Instant,
 };
 
 use super::*;
@@ -18,6 +19,15 @@ fn client() -> (CuratorFramework, Arc<StubSession>) {
     let session = StubSession::new();
     client.core.set_session(session.clone());
     (client, session)
+}
+
+/// Waits until so many requests are unanswered.
+fn await_asked(session: &StubSession, number: usize) {
+    let begin = Instant::now();
+    while session.submissions.lock().len() < number {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{number} requests");
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]
@@ -98,20 +108,15 @@ fn a_value_that_is_too_large_is_told_once_and_read_again_when_it_is_smaller() {
     assert_eq!(asked(), 2);
     session.answer(stat(LIMIT));
     session.answer(Err(SessionError::FrameTooLarge { size: LIMIT + BESIDE_THE_DATA, limit: LIMIT }));
-    let await_asked = |number| {
-        while asked() < number {
-            thread::sleep(Duration::from_millis(1));
-        }
-    };
     count.value.znode.refresh(Occasion::Connection);
     for _ in 0..2 {
         assert_eq!(asked(), 1, "not the value");
         session.answer(stat(LIMIT - BESIDE_THE_DATA + 1));
         // It looks again by itself.
-        await_asked(1);
+        await_asked(&session, 1);
     }
     session.answer(stat(LIMIT - BESIDE_THE_DATA));
-    await_asked(2);
+    await_asked(&session, 2);
     session.answer(stat(4));
     let stat = Stat { version: 2, mzxid: 2, data_length: 4, ..Stat::default() };
     session.answer(Ok(Response::Data { data: vec![0, 0, 0, 7], stat }));
@@ -146,9 +151,7 @@ fn a_watch_is_kept_until_that_of_a_later_read() {
     let stat = Stat { version: 3, ..Stat::default() };
     thread::scope(|scope| {
         let starts = scope.spawn(|| count.start());
-        while session.submissions.lock().len() < 2 {
-            thread::yield_now();
-        }
+        await_asked(&session, 2);
         count.value.znode.refresh(Occasion::Change);
         assert_eq!(session.submissions.lock().len(), 4);
         session.answer(Ok(Response::Stat(stat)));
@@ -169,9 +172,7 @@ fn a_count_that_is_closed_while_it_starts_stays_closed() {
         let count = SharedCount::new(&client, "/c", 5).unwrap();
         thread::scope(|scope| {
             let starts = scope.spawn(|| count.start());
-            while session.submissions.lock().len() < 2 {
-                thread::yield_now();
-            }
+            await_asked(&session, 2);
             count.close();
             session.answer(Ok(Response::Stat(stat)));
             session.answer(answer);
